@@ -215,17 +215,3 @@ def test_a_violation_is_seen(path: str, text: str, rooms: dict[str, int], tmp_pa
     (found,) = [*upward, *foreign_imports(tmp_path), *foreign_includes(tmp_path)]
     assert path in found
     assert ("is in no room" in found) == ("attic" in path)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("from hk_backend.quantize import job", "from hk_backend.quantize.head import check"),
-        ("import hk_backend.quantize.job", "def f():\n    from hk_backend.quantize import head"),
-    ],
-)
-def test_a_circle_is_seen(one: str, other: str, tmp_path: Path) -> None:
-    tree(tmp_path, "hk_backend/quantize/head.py", one)
-    assert not import_circle(tmp_path)
-    tree(tmp_path, "hk_backend/quantize/job.py", other)
-    assert {"hk_backend.quantize.head", "hk_backend.quantize.job"} == set(import_circle(tmp_path))

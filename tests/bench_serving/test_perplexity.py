@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from bench_serving import counters, perplexity
-from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
-from bench_serving.engines import ENGINES, Engine, Vllm
+from bench_serving.engines import Vllm
 from bench_serving.perplexity import (
     Plan,
     PlanError,
     Row,
-    bytes_of,
     measure,
     scores_of,
     table,
-    tokens_of,
 )
 from bench_serving.server import ServerError
 from hk_backend.engine.evidence import SLOWER
@@ -82,10 +78,6 @@ def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Client, "logprobs", lambda self, tokens: [-1.0, math.nan, -1.0])
     with pytest.raises(ServerError, match="token 2: its log-probability is not finite"):
         scores_of(Client(), TOKENS[:4])  # type: ignore[arg-type]
-
-
-def test_what_calibration_saw_is_left_out(tmp_path: Path, text: dict[str, list[int]]) -> None:
-    assert tokens_of(plan(tmp_path), tmp_path / "first") == TOKENS[100:2101]
 
 
 def test_rows_are_compared_token_by_token() -> None:
@@ -169,24 +161,3 @@ def test_a_plan_that_cannot_be_carried_out(
     models = [tmp_path / name for name in changes.pop("names", ["first", "second"])]
     with pytest.raises(PlanError, match=why):
         measure(plan(tmp_path, models=models, **changes), tmp_path / "out", print)
-
-
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
-def test_servers_have_that_context(engine: Engine) -> None:
-    assert any(each.endswith(f"={perplexity.CONTEXT}") for each in engine.demo_arguments)
-
-
-def test_a_bad_backend_is_named(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("words")
-    arguments = ["perplexity", str(tmp_path), "--text", str(tmp_path / "text.txt")]
-    found = CliRunner().invoke(app, [*arguments, "--backends", "nobody"])
-    assert found.exit_code == 2
-    assert "--backends" in found.output
-    assert "nobody" in found.output
-
-
-def test_weights_that_the_hub_holds_twice_count_once(tmp_path: Path) -> None:
-    """Mistral's folders have them in a layout of their own, too."""
-    for name, size in (("model", 10), ("consolidated", 11)):
-        (tmp_path / f"{name}.safetensors").write_bytes(bytes(size))
-    assert bytes_of(tmp_path) == 10

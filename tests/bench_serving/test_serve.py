@@ -1,24 +1,32 @@
-"""`bench_serving serve`: the order of runs, what counts as failed, and what is written."""
+"""`bench_serving serve` and `kernels`: the order of runs, what counts as failed, what is kept."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from bench_serving import counters
+from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
-from bench_serving.plots import plot_serving
-from bench_serving.points import Point, Run, document, summarize, table, title
-from bench_serving.serve import facts, fail_other_prompts, run_client, versions
-from bench_serving.server import Backend, Server, ServerError, differences
+from bench_serving.kernels import OPERATORS, Plan, measure
+from bench_serving.points import Run, summarize
+from bench_serving.serve import fail_other_prompts, run_client
+from bench_serving.server import Backend, Server, differences
+from hk_backend.bench import settings
+from hk_backend.bench.attention.measure import Case as AttentionCase
+from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
+from hk_backend.bench.linear.measure import Case as LinearCase
+from hk_backend.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
@@ -157,23 +165,6 @@ def test_llama_cpp_makes_as_many_tokens_of_the_prompts(measure_with: Any) -> Non
     assert [bool(each.error) for each in runs] == [False, False, True, False]
 
 
-def test_no_two_points_have_requests_that_begin_alike(tmp_path: Path) -> None:
-    """(1000, 2) and (2000, 1) once had one seed."""
-    wide = plan(tmp_path, input_lens=[1000, 2000], concurrencies=[1, 2, 1000], rounds=3)
-    places = {(turn, length, c) for turn, length, c, _ in wide.points()}
-    assert len({wide.seed(*place) for place in places}) == len(places) == 18
-
-
-def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def died(_: Server) -> None:
-        raise ServerError("the hk server ended (-9):\nlog")
-
-    monkeypatch.setattr(Server, "check_alive", died)
-    server = Server(Vllm(), tmp_path, "hk", "float32", tmp_path / "log.txt")
-    found = run_client(server, plan(tmp_path), Run(0, 64, 1, "hk"), tmp_path)
-    assert found.error == "the hk server ended (-9):"
-
-
 def test_a_point_is_the_median_of_its_runs() -> None:
     """One that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]
@@ -186,59 +177,41 @@ def test_a_point_is_the_median_of_its_runs() -> None:
     assert (hk.error, hk.medians) == ("1 of 2 runs failed: died", {})
 
 
-def test_the_table_shows_ratios_and_failures() -> None:
-    points = [
-        Point(64, 1, "stock", GOOD),
-        Point(64, 1, "hk", {**GOOD, "median_ttft_ms": 10.0}, routed_share=1.0),
-        Point(64, 2, "stock", error="1 of 2 runs failed: died"),
-        Point(64, 2, "hk", GOOD),
-    ]
-    lines = table(points).splitlines()
-    assert lines[3] == "| 64 | 1 | hk | 100.0 (1.00x) | 10.0 (0.50x) | 5.0 (1.00x) | 100.0% |"
-    assert "failed: 1 of 2 runs failed: died" in lines[4]
-    assert lines[5] == "| 64 | 2 | hk | 100.0 | 20.0 | 5.0 |  |"  # no ratio to a failure
-
-
-REPORT = {
-    "cpu": "A Processor 9000",
-    "versions": {"hk-backend": "0.1.0", "torch": "2.13.0", "vllm": "0.32.0", "sglang": None},
-    "servers": {"stock": {"cores": "0,1"}, "hk": {"cores": "0,1"}},
-    "warning": "this machine is busy (load 9.0 on 2 cores)",
+TINY = LinearCase("tiny", 40, 64, 128)
+PLANS: dict[str, Plan] = {
+    "attention": AttentionSweep([AttentionCase(48, 4, 2, 64, "fp32")], ["packed"], 1),
+    "linear": LinearSweep([TINY], ["bf16", "mxfp4"], True, 1),
 }
 
 
-def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
-    """Whoever gets one of them alone reads what was measured, on what and how."""
-    model = tmp_path / "SmolLM2"
-    measured = plan(model, server_arguments=["--max-model-len", "2048"])
-    named = facts(measured, REPORT)
-    said = (
-        *("SmolLM2 in float32", "vLLM: stock, hk", "4 prompts of 64 tokens, 4 tokens out"),
-        *("2, backends in turn", "A Processor 9000", "threads on: 0,1", "--max-model-len 2048"),
-        *("hk-backend 0.1.0, torch 2.13.0, vllm 0.32.0", "this machine is busy"),
-    )
-    samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
-    text = document(points, named)
-    png, svg = plot_serving(points, title(named), tmp_path / "serve")
-    for what in said:
-        assert what in text
-        assert what in svg.read_text()
-    assert "tokens in and out" in text
-    assert "tok/s in and out" in svg.read_text()
-    assert "hk: failed" in svg.read_text()
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_writes_its_numbers_a_table_and_plots(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "MATMUL_SIZE", 16)
+    told: list[str] = []
+    rows = measure(OPERATORS[name], PLANS[name], tmp_path, told.append)
+    assert [row.error for row in rows] == [""] * len(rows)
+    report = json.loads((tmp_path / f"{name}.json").read_text())
+    assert len(report["cases"]) == len(rows)
+    assert report["environment"]["rounds"] == 1
+    lines = (tmp_path / f"{name}.md").read_text().splitlines()
+    assert sum(line.startswith("|") for line in lines) == len(rows) + 2
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    svg = (tmp_path / f"{name}.svg").read_text()
+    assert "<svg" in svg
+    for key in ("cpu", "device", "torch"):
+        assert str(report["environment"][key]) in svg
+    assert "medians of 1 rounds" in svg
+    assert told
 
 
-def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
-    """And what is not so is not said."""
-    names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
-    measured = plan(tmp_path, *names)
-    named = facts(measured, REPORT)
-    assert named["engine"] == "vLLM: hk"
-    assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"
-    assert "xllamacpp" in versions(measured)
-    assert "xllamacpp" not in versions(plan(tmp_path))
-    named = facts(plan(tmp_path), {**REPORT, "warning": ""})
-    assert not {"warning", "arguments", "beside it"} & set(named)
+@pytest.mark.parametrize("command", [["kernels"], ["serve", "--model", "."]])
+def test_without_the_extra_for_plots(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's environment has none: one line that says what to install, before any work."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("plots: ")
+    assert "-m pip install 'matplotlib" in line

@@ -21,18 +21,14 @@ from bench_serving.__main__ import app as serving
 from hk_backend.bench import settings
 from hk_backend.bench.attention import measure as attention
 from hk_backend.bench.attention.layouts import LAYOUTS, paged
-from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
 from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
 from hk_backend.bench.launch import linear as linear_launches
 from hk_backend.bench.launch.measure import STEPS, Launches
 from hk_backend.bench.linear import measure as linear
-from hk_backend.bench.linear.sweep import LAYERS
-from hk_backend.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.linear.weights import DENSE, FORMATS, make_weight
+from hk_backend.bench.linear.weights import DENSE, FORMATS
 from hk_backend.bench.options import Isa
-from hk_backend.bench.parse import parse_numbers
-from hk_backend.bench.timing import Timing, alternate
+from hk_backend.bench.timing import Timing
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.reference import gather_paged
@@ -48,11 +44,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "FOOTPRINT", 1 << 16)
 
 
-def printed(command: str, options: str) -> dict[str, Any]:
-    """The JSON document of a command that is held to AVX2, one round on one thread."""
-    words = [*options.split(), "--rounds", "1", "--threads", "1", "--isa", "avx2", "--json"]
+def test_one_json_document() -> None:
+    """Held to AVX2, one round on one thread."""
+    options = "--layers smollm2-o --tokens 40 --formats bf16,mxfp4 --isa avx2"
+    words = [*options.split(), "--rounds", "1", "--threads", "1", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "hk_backend.cli.app", "bench", command, *words],
+        [sys.executable, "-m", "hk_backend.cli.app", "bench", "linear", *words],
         capture_output=True,
         text=True,
         check=False,
@@ -63,24 +60,7 @@ def printed(command: str, options: str) -> dict[str, Any]:
     assert (environment["device"], environment["torch_isa"]) == ("cpu:avx2", "AVX2")
     assert (environment["threads"], environment["rounds"]) == (1, 1)
     assert [case["error"] for case in data["cases"]] == ["", ""]
-    return data
-
-
-def test_attention_is_one_json_document() -> None:
-    packed, nhd = printed(
-        "attention",
-        "--lengths 32 --head-sizes 64 --heads 4/2 --dtypes fp32 --layouts nhd --block-sizes 16",
-    )["cases"]
-    assert (packed["kv"], nhd["kv"]) == ("packed", "nhd/16")
-    assert packed["paged/packed"] is None
-    assert nhd["paged/packed"] == pytest.approx(nhd["hk"] / packed["hk"])
-    for case in (packed, nhd):
-        assert case["hk/sdpa"] == pytest.approx(case["hk"] / case["sdpa"])
-        assert case["hk/matmul"] == pytest.approx(case["hk"] / case["matmul"])
-
-
-def test_linear_is_one_json_document() -> None:
-    bf16, mxfp4 = printed("linear", "--layers smollm2-o --tokens 40 --formats bf16,mxfp4")["cases"]
+    bf16, mxfp4 = data["cases"]
     assert (bf16["format"], bf16["activations"]) == ("bf16", "none")
     assert (mxfp4["format"], mxfp4["activations"]) == ("mxfp4", "mx")
     for case in (bf16, mxfp4):
@@ -120,25 +100,6 @@ def test_a_bad_option_is_named_with_its_value(
     assert expected in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "2.5", "64,", "65"])
-def test_what_is_no_positive_multiple_is_named(text: str) -> None:
-    assert parse_numbers("512, 64,512", "--n", 64) == [512, 64]  # once: caches would be warm
-    with pytest.raises(typer.BadParameter, match=r"--n: '.*' is not a positive multiple of 64"):
-        parse_numbers(text, "--n", 64)
-
-
-def test_the_default_sweeps_are_what_the_docs_promise() -> None:
-    plan = AttentionSweep.parse()
-    assert len(plan.cases) == 2 * 2 * 2 * 4
-    assert {case.tokens for case in plan.cases} == {512, 1024, 2048, 4096}
-    assert len(plan.kinds) == 1 + len(LAYOUTS) * 2
-    assert AttentionSweep.parse(layouts="none").kinds == ["packed"]
-    layers = LinearSweep.parse()
-    assert {case.tokens for case in layers.cases} == {1, 4, 16, 256, 1024}
-    assert {case.layer for case in layers.cases} == set(LAYERS)
-    assert layers.quantised_activations
-
-
 def test_work_is_what_a_causal_mask_leaves() -> None:
     """Two products, two operations each; cached tokens are seen by every row."""
     assert ATTENTION.flops == sum(query + 1 for query in range(48)) * 2 * 2 * 64 * 4
@@ -166,22 +127,6 @@ def test_every_format_is_measured_against_its_bounds(quantised: bool) -> None:
         assert row.ratios["hk/bound"] == max(bounds) / row.hk_ms
         assert getattr(row, f"{row.bound}_ms") == max(bounds)
         assert (row.activations != "none") == (quantised and row.format not in DENSE)
-
-
-def test_float32_sums_of_a_long_row_are_no_error() -> None:
-    (row,) = linear.measure(linear.Case("long", 3, 64, 8192), ["fp32"], False, rounds=1)
-    assert row.error == ""
-
-
-def test_a_weight_is_checked_at_both_block_scales_and_channels() -> None:
-    dense = torch.randn(256, 256).bfloat16()
-    blocks = make_weight(dense, "fp8_e4m3fn/block", True)
-    assert blocks.scales is not None
-    assert tuple(blocks.scales.shape) == (2, 2)
-    assert blocks.packed.activations == "token_block"
-    channels = make_weight(dense, "fp8_e4m3fn", True)
-    assert channels.scales is not None
-    assert channels.scales.numel() == 256
 
 
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,29 +174,6 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.Mo
     assert len(of_engine) == len(STEPS)
     assert all("hk_none_such" in row.error for row in of_engine)
     assert len(launches) == len(STEPS) + len(linear_launches.STEPS)
-
-
-def test_candidates_alternate_and_every_other_round_runs_backwards() -> None:
-    """A quick call is repeated within a sample, and the sample divided."""
-    now, calls = [0.0], []
-
-    def candidate(name: str, seconds: float) -> Callable[[], None]:
-        def call() -> None:
-            calls.append(name)
-            now[0] += seconds
-
-        return call
-
-    two = {"a": candidate("a", 1.0), "b": candidate("b", 3.0)}
-    timings = alternate(two, rounds=3, clock=lambda: now[0])
-    assert calls[:4] == ["a", "a", "b", "b"]  # unmeasured
-    assert calls[4:] == ["a", "b", "b", "a", "a", "b"]
-    assert timings["a"].samples == (1.0, 1.0, 1.0)
-    assert timings["b"].samples == (3.0, 3.0, 3.0)
-    calls.clear()
-    quick = alternate({"q": candidate("q", 0.001)}, rounds=2, clock=lambda: now[0])["q"]
-    assert len(calls) == 2 + 2 * 20
-    assert quick.samples == pytest.approx((0.001, 0.001))
 
 
 def test_a_timing_is_its_median_not_its_mean_or_best() -> None:

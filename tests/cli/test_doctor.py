@@ -4,7 +4,6 @@ installation, output and exit code, and the interpreters that it starts."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -15,16 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 import hk_backend
-from hk_backend import _cpu, machine
-from hk_backend.cli import doctor, installation, interpreter, status
+from hk_backend import machine
+from hk_backend.cli import doctor, installation, interpreter
 from hk_backend.cli.app import app
 from hk_backend.cli.finding import Finding, fact
-from hk_backend.kernels import CodeObjectError, arches, catalogue
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.kernels import CodeObjectError
+from hk_backend.terms.verdict import refused
 from tests.cli.conftest import Machine
 
 HERE = Path(hk_backend.__file__).parents[1]
-REALLY = interpreter.run, interpreter.start
 LIBTORCH = "Traceback ...\nOSError: libtorch_cpu.so: file too short"
 VISION = 'File "/x/torchvision/_meta_registrations.py"\nRuntimeError: operator torchvision::nms'
 NUMA = "libnuma.so.1: cannot open shared object file"
@@ -114,30 +112,6 @@ def told(check: Check) -> Finding:
     return found
 
 
-def test_every_check_has_a_simulated_cause() -> None:
-    notes_only = {doctor.check_vllm_command, doctor.check_sglang_platform}
-    assert {check for check, *_ in FINDINGS} | notes_only == set(doctor.CHECKS)
-
-
-def test_bf16_s_remedy_starts_the_engine_that_is_installed(healthy: Machine) -> None:
-    healthy.setattr(machine, "amx_traps", lambda: True)
-    healthy.has(vllm="")
-    starts = "-m sglang.launch_server --model-path MODEL --dtype float32"
-    assert told(doctor.check_bf16).remedy.endswith(starts)
-
-
-@pytest.mark.usefixtures("not_held")
-def test_the_device_is_named_and_why_it_is_without_amx(healthy: Machine) -> None:
-    healthy.setattr(doctor.status, "resolve_device", lambda: ("cpu:avx512_bf16", SERVED))
-    healthy.setattr(machine, "advertises_amx", lambda: False)
-    assert doctor.check_device() == fact("device", "cpu:avx512_bf16")
-    healthy.setattr(machine, "advertises_amx", lambda: True)
-    healthy.setattr(_cpu, "why_no_amx", lambda: "no leave")
-    found = told(doctor.check_device)
-    why = "cpu:avx512_bf16 does not use AMX, which the processor advertises: no leave"
-    assert (found.severity, found.what.partition("; ")[2]) == ("fact", why)
-
-
 def test_sglang_on_a_cpu_without_its_kernels_is_a_note(healthy: Machine) -> None:
     assert doctor.check_sglang_platform() is None
     healthy.setattr(doctor, "find_spec", lambda name: None)
@@ -173,12 +147,6 @@ def test_notes_of_the_environment(healthy: Machine) -> None:
     assert "-m vllm.entrypoints.openai.api_server" in found.remedy
 
 
-@pytest.mark.parametrize("version", ["0.29.0", "0.32.0+cpu", "0.33.1", "0.33.0rc2"])
-def test_known_versions_pass(healthy: Machine, version: str) -> None:
-    healthy.has(vllm=version)
-    assert doctor.check_engine() is None
-
-
 def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
     for tag, how in (("manylinux_2_28_x86_64", "wheel"), ("linux_x86_64", "source build")):
         healthy.our_package(f"cp312-cp312-{tag}")
@@ -195,16 +163,6 @@ def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
     assert found.what.endswith(f" in {tmp_path}")
 
 
-def test_every_code_object_is_counted(healthy: Machine) -> None:
-    found = installation.check_code_objects()
-    files = {entry.path for arch in arches() for entry in catalogue(arch).kernels}
-    size = sum(path.stat().st_size for path in files)
-    assert found.severity == "fact"
-    assert f" in {len(files)} code objects, all whole ({size} bytes)" in found.what
-    for arch in arches():
-        assert f"{len(catalogue(arch).kernels)} kernels for {arch}" in found.what
-
-
 def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     """It is named; a second one is a note. A CPU build of torch has none."""
     path = "/env/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
@@ -219,19 +177,6 @@ def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str
     answer = json.loads(capsys.readouterr().out)
     assert (answer["path"], answer["rocm"], answer["others"]) == ("", "", "")
     assert "torch is not a ROCm build" in answer["why"]
-
-
-def test_ray_is_of_no_concern(healthy: Machine) -> None:
-    """Of an old vLLM, of SGLang alone, and where it is not installed."""
-    healthy.python_says("ImportError: no vllm.ray", 1, about="print_left_out")
-    found = installation.check_ray()
-    why = "vLLM cannot be asked: ImportError: no vllm.ray"
-    assert (found.severity, found.what) == ("skipped", why)
-    healthy.has(vllm="")
-    assert "SGLang's Ray actors load no plugin" in installation.check_ray().what
-    healthy.setattr(installation, "find_spec", lambda name: None)
-    found = installation.check_ray()
-    assert (found.severity, found.what) == ("skipped", "Ray is not installed")
 
 
 def doctored(*options: str, exit_code: int = 0) -> str:
@@ -282,29 +227,6 @@ def test_a_problem_skips_what_needs_it(healthy: Machine) -> None:
     assert "skipped  contract: vLLM cannot be imported" in lines
 
 
-def test_each_interpreter_is_started_once(healthy: Machine) -> None:
-    """An engine takes ten seconds to import: once, beside the others, and never in this process."""
-    asked: list[str] = []
-
-    def run(command: list[str], **_: object) -> CompletedProcess[str]:
-        time.sleep(0.05)  # a check that asks meanwhile waits for this one
-        asked.append(command[-1])
-        return CompletedProcess(command, 0, "{}", "")
-
-    python, start = REALLY
-    healthy.setattr(interpreter, "run", python)
-    healthy.setattr(interpreter, "start", start)
-    healthy.setattr(interpreter.subprocess, "run", run)
-    told: list[str] = []
-    start.cache_clear()
-    doctor.examine(told.append)
-    start.cache_clear()
-    assert sorted(asked) == sorted(doctor.probes())
-    assert len(asked) == 5
-    assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
-    assert len(told) == len(doctor.CHECKS)
-
-
 @pytest.mark.parametrize("printed", ["", "\n", "bye", "{}\nbye", '["attention"]', "null"])
 def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
     """An engine may print what it likes when it is imported, and when its process ends."""
@@ -316,12 +238,3 @@ def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
         "vLLM's plugin cannot be asked: expected a JSON object in the last line of its output, "
         f"found {line!r}"
     )
-
-
-def test_what_a_probe_prints(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    def verdicts(route: str) -> dict[str, Verdict]:
-        return {"vllm": SERVED if route == "linear" else refused("vllm: no build()")}
-
-    healthy.setattr(status, "engine_verdicts", verdicts)
-    exec(doctor.engine_probe("vllm").partition("\n")[2])
-    assert json.loads(capsys.readouterr().out) == {"attention": "vllm: no build()"}

@@ -1,31 +1,35 @@
-"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals."""
+"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals;
+`tune-kernels`: the launches that it keeps, and what it refuses."""
 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gemm import compare, gpu, timers
+from hk_backend.bench.gemm import compare, timers
 from hk_backend.bench.gemm.compare import OnDevice, Row, summary
 from hk_backend.bench.gemm.explain import RIVALS
 from hk_backend.bench.gemm.published import STOCK, known
 from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
-from hk_backend.devices.base import DeviceError
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
-from hk_backend.measurements.launches import Launches
+from hk_backend.measurements import folder
+from hk_backend.measurements.launches import Launches, timed_on
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import MeasuredLaunch
 from hk_backend.timing import calibration
-from tests.measurements.launches import UNITS, launch, timed
+from tests.measurements.launches import EMULATED, UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")
 SMALL = ["--layers", "1024x1024", "--formats", "bf16"]
@@ -36,13 +40,13 @@ FAMILY = family(KERNELS, LAYERS[FORMAT])
 WITHOUT = [name for name in LAYERS if not family(KERNELS, LAYERS[name])]
 
 
-def bench(*options: str, device: str = "emulated:gfx950") -> Result:
-    return CliRunner().invoke(app, ["bench", "linear", "--device", device, *options])
+def bench(*options: str) -> Result:
+    return CliRunner().invoke(app, ["bench", "linear", "--device", EMULATED, *options])
 
 
-def cases(*options: str, exit_code: int = 0) -> list[dict[str, Any]]:
+def cases(*options: str) -> list[dict[str, Any]]:
     result = bench("--json", *options)
-    assert result.exit_code == exit_code, result.output
+    assert result.exit_code == 0, result.output
     data: dict[str, Any] = json.loads(result.stdout)
     assert data["environment"]["figures"] == calibration.statement("gemm")
     found: list[dict[str, Any]] = data["cases"]
@@ -91,48 +95,6 @@ def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.Monk
     assert row["microseconds"] == 100.0, "timed, not read"
 
 
-def test_a_figure_is_the_clock_s() -> None:
-    (row,) = cases(*SMALL)
-    entry = KERNELS.kernel(row["kernel"])
-    problem = Problem(LAYERS["bf16"], 1024, 1024, 1024)
-    assert row["microseconds"] == Clock("gfx950", 1).microseconds(entry, row["splits"], problem)
-    assert (row["source"], row["model_error_rms"]) == ("modelled", calibration.error_of("gemm"))
-
-
-def test_on_a_gpu_the_figures_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Measured(Clock):
-        source, device, at_once = "measured", "MI355X", 1
-
-        def __init__(self) -> None:
-            super().__init__("gfx950", 1)
-
-        def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
-            return 12.25
-
-    monkeypatch.setattr(gpu, "this_gpu", Measured)
-    result = bench(*SMALL, device="hip")
-    assert result.exit_code == 0, result.output
-    assert "device       MI355X" in result.stdout
-    assert "figures      measured" in result.stdout
-    assert "±" not in result.stdout
-    (row,) = json.loads(bench(*SMALL, "--json", device="hip").stdout)["cases"]
-    assert (row["microseconds"], row["source"], row["model_error_rms"]) == (12.25, "measured", None)
-
-
-def test_a_launch_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> float:
-        raise RuntimeError("a buffer's end")
-
-    answer(monkeypatch, fail)
-    result = bench(*SMALL)
-    assert result.exit_code == 1
-    assert "a buffer's end" in result.stdout
-    assert "0 wins, 0 losses, 1 failed" in result.stdout
-    (row,) = cases(*SMALL, exit_code=1)
-    assert row["error"] == "a buffer's end"
-    assert "microseconds" not in row
-
-
 def test_losses_stand_beside_wins() -> None:
     plan = OnDevice.parse(Clock("gfx950", 1), Launches(), formats="bf16")
     ratios = (2.0, 1.01, 0.99, 0.5)
@@ -147,20 +109,6 @@ def test_losses_stand_beside_wins() -> None:
     shown = [line.split(" | ")[compare.HEADINGS.index("HK/stock")] for line in lines]
     assert shown == ["2.00", "1.01", "0.99", "0.50"]
     assert all("modelled ±5%" in line for line in lines)
-
-
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = bench(device="hip")
-    assert (result.exit_code, result.stdout) == (1, "")
-    (line,) = result.stderr.splitlines()
-    assert "HIP" in line
-
-    def none() -> None:
-        raise DeviceError("no GPU here")
-
-    monkeypatch.setattr(gpu, "this_gpu", none)
-    result = bench(device="hip")
-    assert (result.exit_code, result.stderr) == (1, "no GPU here\n")
 
 
 def test_the_choice_is_first_and_its_rivals_follow_by_their_times() -> None:
@@ -194,45 +142,6 @@ def test_the_clock_times_as_many_as_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "peak", "weight_bytes"), [("bf16", 2.5166e15, 2), ("fp8_channel", 5.0332e15, 1)]
-)
-def test_the_bound(format: str, peak: float, weight_bytes: int) -> None:
-    """MI355X: 256 CUs at 2.4 GHz with 4096 FLOPs a clock in 16 bits, twice that in 8."""
-    bound = explained(format=format)["bound"]
-    assert bound["matrix"] == pytest.approx(2e6 * M * N * K / peak, rel=1e-4)
-    moved = weight_bytes * (M * K + N * K) + 2 * M * N
-    assert 6.0e6 <= moved / bound["memory"] <= 8.0e6, "bytes per microsecond of its HBM"
-    assert bound["by"] == max(("matrix", "memory"), key=lambda name: bound[name])
-
-
-def test_a_timed_launch_is_the_choice() -> None:
-    """It is first of the rivals whatever the planner thinks of it."""
-    last = launch(FAMILY, M, N, K, microseconds=33.5, source="measured")
-    with timed(last):
-        data, text = explained(), explain().stdout
-    found = (data["kernel"], data["microseconds"], data["source"])
-    assert found == (last.kernel, 33.5, "measured")
-    assert data["rivals"][0]["kernel"] == last.kernel
-    assert data["rivals"][0]["planned"] > data["rivals"][1]["planned"]
-    assert "33.5 us (measured)" in text
-    assert "modelled, error" not in text
-
-
-def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    data, result = explained(), explain()
-    assert result.exit_code == 0, result.output
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    said = re.sub(r"\s+", " ", result.stdout)
-    assert f"{FORMAT} {N}x{K}, M={M} on gfx950" in said
-    assert f"{data['kernel']}, splits {data['splits']}: {data['microseconds']:.4g} us" in said
-    assert calibration.statement("gemm") in said
-    for each in data["rivals"]:
-        row = (each["kernel"], each["tile"], each["splits"], each["workgroups"], each["rounds"])
-        assert f"{' '.join(map(str, row))} {each['planned']:.4g}" in said
-
-
-@pytest.mark.parametrize(
     ("command", "message"),
     [
         ("bench --layers smollm2-o", "--layers: 'smollm2-o' is not one of llama70b-qkv"),
@@ -256,3 +165,106 @@ def test_errors_name_what_is_wrong(
     result = bench(*command.split()[1:]) if isinstance(command, str) else explain(**command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+SHAPES = "1x256x512,64x256x512"
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[Path]:
+    """The folder of measurements, without launches."""
+    with timed() as folder:
+        yield folder
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["tune-kernels", "--device", EMULATED, *options])
+
+
+def launches() -> list[MeasuredLaunch]:
+    return sorted(folder.read(this_machine(EMULATED)).launches, key=lambda each: each.m)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Questions to a clock, which answers in their order: the second of each problem is the
+    fastest."""
+    questions: list[tuple[str, int, int]] = []
+
+    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
+        before = sum(m == of.m for _, _, m in questions)
+        questions.append((entry.name, splits, of.m))
+        return [20.0, 10.0, 30.0, 40.0][before % 4]
+
+    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
+    return questions
+
+
+def test_the_fastest_of_the_candidates_is_kept(asked: list[tuple[str, int, int]]) -> None:
+    result = run("--shapes", SHAPES, "--formats", "bf16", "--json")
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    found = launches()
+    written = [
+        {name: value for name, value in each.items() if name[:7] != "planned"}
+        for each in data["launches"]
+    ]
+    assert written == [each.model_dump() for each in found]
+    assert [each.m for each in found] == [1, 64]
+    for each in found:
+        second = [question for question in asked if question[2] == each.m][1]
+        assert (each.kernel, each.splits) == second[:2]
+        assert (each.microseconds, each.source) == (10.0, "modelled")
+    assert [each["planned_choice_microseconds"] for each in data["launches"]] == [20.0, 20.0]
+    timed_on.cache_clear()
+    chosen = timed_on(EMULATED).choose(family(KERNELS, LAYERS["bf16"]), 64, 256, 512, 256)
+    assert (chosen.entry.name, chosen.source) == (found[1].kernel, "modelled")
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "exit_code", "said"),
+    [
+        (64, KeyboardInterrupt(), 130, " has 1 launches; run the same command."),
+        (1, RuntimeError("a buffer's end"), 1, "bf16 x bf16 1x256x512: a buffer's end"),
+    ],
+    ids=["Ctrl-C", "a launch that fails"],
+)
+def test_what_there_is_is_kept(
+    fails: int, error: BaseException, exit_code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
+        if of.m == fails:
+            raise error
+        return 10.0
+
+    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
+    result = run("--shapes", SHAPES, "--formats", "bf16")
+    assert result.exit_code == exit_code
+    assert said in result.stderr
+    assert [each.m for each in launches()] == [65 - fails]
+    if exit_code == 1:
+        assert "1 launches timed, 0 were there" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shapes", "16x4096"], "--shapes: '16x4096' is not MxNxK, as in 16x6144x4096"),
+        (["--shapes", "0x1x1"], "--shapes: '0x1x1' is not MxNxK"),
+        (["--formats", "int4"], "--formats: 'int4' is not one of bf16"),
+        (["--model", "gpt"], "--model: 'gpt' is not one of llama8b, llama70b"),
+        (["--tp", "3"], "--tp: 3 GPUs do not divide 32 heads evenly"),
+        (["--tokens", "0"], "--tokens: '0' is not a positive number"),
+        (["--device", "emulated:gfx90a"], "--device: arch 'gfx90a'; valid: "),
+        (["--device", "cpu"], "--device: 'cpu' is not hip or emulated:ARCH"),
+        (["--candidates", "0"], "--candidates"),
+    ],
+)
+def test_errors_of_tune_kernels(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    result = run(*options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not launches()

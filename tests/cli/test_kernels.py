@@ -1,31 +1,26 @@
-"""`hk-backend kernels`: the catalogue, for programs and for people, without any compiler."""
+"""`hk-backend kernels`: the catalogue, without any compiler; tables of `hk-backend bench`, whole in
+a pipe and abbreviated on a narrow terminal."""
 
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from hk_backend.bench.attention import measure as attention
+from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
+from hk_backend.bench.linear import measure as linear
+from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
+from hk_backend.bench.tables import Comparison, markdown
 from hk_backend.cli.app import app
-from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import listing
-
-FIELDS = {
-    **dict.fromkeys(("name", "arch", "operator", "code_object", "symbol"), str),
-    **dict.fromkeys(("facts", "modelled"), dict),
-    **dict.fromkeys(("vgpr", "agpr", "sgpr", "spills", "scratch", "lds", "waves_per_simd"), int),
-    **dict.fromkeys(("waterfall_loops", "vmcnt0_in_loop"), int),
-    **dict.fromkeys(("mfma_share", "useful_mfma_share", "bank_conflict_factor"), float),
-    "args": list,
-}
-"""The fields that a program may rely on."""
-OF_MATRICES = ("mfma_share", "useful_mfma_share", "bank_conflict_factor")
-"""Null of a kernel without matrix instructions."""
-OPERATORS = {"attention_merge", "attention_prefill", "gemm", "quantize_fp8"}
 
 
 def listed(*options: str) -> list[dict[str, Any]]:
@@ -35,66 +30,19 @@ def listed(*options: str) -> list[dict[str, Any]]:
     return data
 
 
-def test_every_kernel_with_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures are the catalogue's; no compiler is needed."""
-    monkeypatch.setenv("PATH", "/nonexistent")
-    kernels = listed()
-    assert len(kernels) == sum(len(catalogue(arch).kernels) for arch in arches()) > 0
-    assert {kernel["operator"] for kernel in kernels} == OPERATORS
-    for kernel in kernels:
-        absent = OF_MATRICES if kernel["mfma_share"] is None else ()
-        there = {name: kind for name, kind in FIELDS.items() if name not in absent}
-        assert {name: type(kernel[name]) for name in there} == there
-        assert [kernel[name] for name in absent] == [None] * len(absent)
-        assert bool(absent) == (kernel["operator"] in ("attention_merge", "quantize_fp8"))
-        assert Path(kernel["code_object"]).is_file()
-        assert all(set(argument) == {"name", "type", "offset"} for argument in kernel["args"])
-        assert kernel["args"]
-        entry = catalogue(kernel["arch"]).kernel(kernel["name"])
-        assert (kernel["facts"], kernel["vgpr"]) == (entry.facts, entry.vgpr)
-        assert kernel["lds"] == entry.static_lds + entry.dynamic_lds
-        assert kernel["useful_mfma_share"] == entry.figures.useful_mfma_share
-        launches = {name: asdict(launch) for name, launch in entry.modelled.items()}
-        assert kernel["modelled"] == launches != {}
-
-
 def test_kernels_are_chosen_by_arch_and_by_part_of_a_name() -> None:
     names = [kernel["name"] for kernel in listed("gemm_bf16_256")]
     assert "gemm_bf16_256x256" in names
     assert all("gemm_bf16_256" in name for name in names)
-    assert {kernel["arch"] for kernel in listed("--arch", "gfx950")} == {"gfx950"}
-
-
-@pytest.mark.parametrize("columns", ["80", "200"])
-def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
-    """Every name and figure is whole on a terminal of any width. Columns are explained before the
-    first table; above each stands what is modelled, on which launch, with the model's error."""
-    monkeypatch.setenv("COLUMNS", columns)
-    result = CliRunner().invoke(app, ["kernels"])
-    assert result.exit_code == 0
-    assert "…" not in result.stdout
-    before, _, _ = result.stdout.partition("\ngfx950 ")
-    for column in ("V, A, S", "LDS", "waves", "useful", "TFLOP/s", "bank", "faults"):
-        assert f"\n{column}" in f"\n{before}"
-    heading, operators, checked = "", set(), 0
-    for line in filter(None, result.stdout.splitlines()):
-        name, *cells = line.split()
-        if name == "gfx950":
-            heading = line
-            operators.add(cells[0].rstrip(","))
-        if "_" not in line.split(" ")[0]:
-            continue
-        entry = catalogue("gfx950").kernel(name)
-        shape, launch = next(iter(entry.modelled.items()))
-        error = "error unknown" if launch.error_rms is None else f"error {launch.error_rms:.0%} rms"
-        assert heading.endswith(f"; {launch.unit} modelled on {shape}, {error}")
-        assert cells[:3] == [str(entry.vgpr), str(entry.agpr), str(entry.sgpr)]
-        useful = entry.figures.useful_mfma_share
-        assert (f"{useful:.1%}" if useful is not None else "-") in cells
-        assert (f"{launch.tflops:.0f}" if launch.tflops else f"{launch.terabytes:.2f}") in cells
-        checked += 1
-    assert checked == len(catalogue("gfx950").kernels)
-    assert operators == OPERATORS
+    for kernel in listed("--arch", "gfx950"):
+        entry = catalogue("gfx950").kernel(kernel["name"])
+        assert (kernel["arch"], kernel["facts"], kernel["vgpr"]) == (
+            "gfx950",
+            entry.facts,
+            entry.vgpr,
+        )
+        assert kernel["lds"] == entry.static_lds + entry.dynamic_lds
+        assert kernel["useful_mfma_share"] == entry.figures.useful_mfma_share
 
 
 def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +64,64 @@ def test_errors_say_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "collect", lambda arch: [])
     for options in ((), ("--json",)):
         assert "no kernels: `make kernels` builds them" in refused(*options)
+
+
+REASON = ("a long reason " * 8).strip()
+LONG = attention.Case(4096, 32, 8, 128, "fp32")
+FEW = linear.Case("llama8b-gate_up", 1, 28672, 4096)
+RATES = (1234.56, 1111.1, 1222.2, 1500.0)
+TABLES = [
+    pytest.param(
+        ATTENTION_TABLE,
+        [
+            attention.Row(LONG, "packed", *RATES, spread=0.123),
+            attention.Row(
+                LONG, "aiter_shuffled/128", *(rate / 2 for rate in RATES[:1]), *RATES[1:]
+            ),
+            attention.Row(attention.Case(512, 9, 3, 64, "bf16"), "packed", error=REASON),
+        ],
+        "smallest ratio to SDPA 0.56",
+        id="attention",
+    ),
+    pytest.param(
+        LINEAR_TABLE,
+        [
+            linear.Row(FEW, "fp8_e4m3fn/block", "token_block", 9, 1.0, 2, 3, 1, 1234.5, 1, 2, 1),
+            linear.Row(FEW, "bf16", "none", 9, 6.0, 2.0, 3.0, 1.0, 1234.5, 0.1, 0.2, 0.3, 0.01),
+            linear.Row(FEW, "mxfp4", "", error=REASON),
+        ],
+        "smallest ratio to bfloat16 0.50",
+        id="linear",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "rows", "smallest"), TABLES)
+@pytest.mark.parametrize("width", [None, 80, 200], ids=["pipe", "80", "200"])
+def test_a_table_is_never_cut_and_losses_stand_beside_wins(
+    kind: Comparison, rows: Sequence[Any], smallest: str, width: int | None
+) -> None:
+    """On a terminal, for which 80 columns suffice, or in a pipe, where a row is a line."""
+    sink = io.StringIO()
+    is_terminal = width is not None
+    kind.print(
+        Console(file=sink, width=width or 80, force_terminal=is_terminal, color_system=None), rows
+    )
+    text = sink.getvalue()
+    lines = text.splitlines()
+    assert "…" not in text
+    assert f"failed: {REASON}" in text.replace("\n", " ")
+    assert lines[-1] == f"1 wins, 1 losses, 1 failed; {smallest}"
+    for row in rows:
+        for cell in kind.cells(row):
+            assert cell.startswith("failed") or cell in ("none", "token_block") or cell in text
+    if width is None:
+        assert any(all(cell in line for cell in kind.cells(rows[0])) for line in lines)
+        assert any(all(heading in line for heading in kind.headings) for line in lines)
+    if width == 80:
+        assert max(len(line) for line in lines[:-1] if REASON not in line) <= 80
+        short = [mark for mark in kind.narrow.short.values() if mark]
+        assert any(all(mark in line for mark in short) for line in lines)
+    table = markdown(kind.headings, map(kind.cells, rows)).splitlines()
+    assert len({line.count("|") for line in table}) == 1
+    assert f"failed: {REASON}" in table[-1]

@@ -1,4 +1,5 @@
-"""The attention route on a GPU: a layer's first call is checked, later ones go to the launcher."""
+"""The attention route on a GPU: a layer's first call is checked, later ones go to the launcher; in
+a graph it is counted, and HK_CHECK lets the capture be and says that it cannot see."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hk_backend.bench.launch.nothing import nothing_device
 from hk_backend.config import get_config
 from hk_backend.devices import always
-from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention
 from hk_backend.engine.attention import PrefillRoute, Step, plan_step
+from hk_backend.kernels import catalogue
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
+from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.device import OnTheHost, current_streams
+from tests.devices.hip.graph import Graph
+from tests.engine.conftest import forget
+from tests.ops.cases import Call, Case, make
+from tests.ops.oracle import close, expected
 
 BF16 = torch.bfloat16
 HEADS, KV_HEADS, SIZE, BLOCK = 4, 2, 64, 16
@@ -129,28 +137,6 @@ def test_a_wrong_tensor_later_is_refused_not_launched(
     assert routes.is_disabled("attention")
 
 
-def test_another_layout_is_met_and_prepared(library: EmulatedLibrary) -> None:
-    """A query whose rows lie further apart: right, but not what was prepared."""
-    layer = Layer(paged=False)
-    query, *others = layer.tensors()
-    wide = torch.zeros(TOKENS, 2 * HEADS, SIZE, dtype=BF16)[:, :HEADS]
-    for tensors, asked in (((query, *others), 1), ((wide, *others), 2), ((wide, *others), 2)):
-        assert layer.call(a_step(), tensors) == ""
-        assert layer.asked == asked
-    assert library.launch_calls() == 3
-
-
-def test_new_blocks_are_another_plan(library: EmulatedLibrary) -> None:
-    step = a_step()
-    other = torch.tensor([[5, 6], [7, 0]], dtype=torch.int32)
-    moved = step.with_block_table(other)
-    assert moved.plan.tensors["block_table"] is other
-    assert moved.plan.native is not step.plan.native
-    assert step.plan.tensors["block_table"] is not other, "the first one stays"
-    for name in ("query_start_loc", "seq_lens"):
-        assert moved.plan.tensors[name] is step.plan.tensors[name]
-
-
 def test_a_checked_call_is_asked_for_its_arguments(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,3 +150,64 @@ def test_a_checked_call_is_asked_for_its_arguments(
         assert layer.asked == asked
     out.fill_(1.0)
     assert "error" in layer.call(a_step(), (query, key, value, out))
+
+
+BF16 = torch.bfloat16
+CASE = Case(((33, 33), (5, 5)), 2, 2, 64, BF16)
+
+
+@pytest.fixture
+def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+    """On the current stream of an emulated GPU, on which all tensors are; each call is checked."""
+    monkeypatch.setenv("HK_CHECK", "1")
+    forget()
+    library = EmulatedLibrary(LIBRARY)
+    library.reset("gfx950", 2)
+    streams = current_streams(library, monkeypatch)
+    with always(OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)):
+        yield Graph(library, streams[0])
+    library.reset("gfx950")
+
+
+def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:
+    """A layer's calls in one step, as an engine makes them."""
+    route = PrefillRoute(logging.getLogger("engine"))
+    step = plan_step(call["query_start_loc"], len(call["query"]))
+    names = ("query", "key", "value")
+
+    def arguments() -> dict[str, Any]:
+        return {**{name: call[name] for name in names}, "out": out}
+
+    return lambda: route.compute(
+        step, False, (call["query"], call["key"], call["value"], out), arguments
+    )
+
+
+def test_a_capture_survives_hk_check(graph: Graph) -> None:
+    """Comparing would read from the device, which ends a capture."""
+    call, other = make(CASE), make(CASE.but(seed=1))
+    out = torch.empty_like(call["query"])
+    compute = layer(call, out)
+    compute()  # the kernel's first use, which no capture may be
+    graph.library.synchronise(graph.stream)
+    routes.reset()
+    with graph.capture():
+        for _ in range(2):  # by the operator, and prepared
+            assert compute() == ""
+    counters = routes.counters("attention")
+    assert (counters.unchecked_calls, counters.checked_calls) == (2, 0)
+    for name in ("query", "key", "value"):
+        call[name].copy_(other[name])
+    out.fill_(torch.nan)
+    graph.replay()
+    want = expected(other, BF16)
+    close("out", out, want.out, want.out_bound)
+    assert counters.unchecked_calls == 2, "a replay is no call"
+
+
+def test_the_same_call_is_compared_outside_of_a_capture(graph: Graph) -> None:
+    """The control: nothing has run yet that the check could find right."""
+    call = make(CASE)
+    assert "HK_CHECK: error" in layer(call, torch.zeros_like(call["query"]))()
+    counters = routes.counters("attention")
+    assert (counters.unchecked_calls, counters.checked_calls) == (0, 1)

@@ -1,15 +1,22 @@
-"""Putting routes in place: what stands in the way is one line, or with HK_STRICT=1 one error."""
+"""Routes in a process: what stands in their way is one line, or with HK_STRICT=1 one error; a
+process that serves on the host keeps what it frees; counters in the log at shutdown."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from hk_backend.config import get_config
+from hk_backend.engine import host_memory, report
+from hk_backend.engine.host_memory import TUNABLES, USERS_CHOICE, keep_freed_memory
 from hk_backend.engine.registration import Plugin, RegisterError
 from hk_backend.engine.strict import StrictError, refuse
+from hk_backend.routing import metrics
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +51,6 @@ def plugin(register: Callable[[], str] = lambda: "") -> Plugin:
 
 def broken() -> str:
     raise ImportError("no kernels")
-
-
-def test_lines_of_hk_backend_are_the_engine_s(engine_log: Lines) -> None:
-    """With its prefix and its level: not bare, by Python's last resort."""
-    plugin().register_routes()
-    logging.getLogger("hk_backend.devices.hip.emulated").warning("hk_backend: slow")
-    assert engine_log.lines == ["WARNING hk_backend: slow"]
 
 
 def test_an_unknown_variable_is_named(engine_log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,3 +108,126 @@ def test_a_strict_refusal_is_alone_even_where_an_error_is_handled(
 def is_alone(error: BaseException) -> bool:
     """Whether its traceback shows no other error."""
     return error.__cause__ is None and (error.__suppress_context__ or error.__context__ is None)
+
+
+FAULTS = """
+import ctypes
+import resource
+import sys
+
+from hk_backend.engine.host_memory import keep_freed_memory
+
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+MIB = 1 << 20
+
+def layer():
+    buffer = libc.malloc(8 * MIB)
+    ctypes.memset(buffer, 1, 8 * MIB)
+    libc.free(buffer)
+
+libc.mallopt(-3, 128 << 10) if sys.argv[1] == "trim" else None
+layer()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    layer()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""A process that allocates, writes and frees 8 MiB ten times, and prints its page faults.
+
+"trim": with glibc's first threshold, which no earlier buffer has raised.
+"""
+PAGES = 8 << 8
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in (*USERS_CHOICE, TUNABLES):
+        monkeypatch.delenv(name, raising=False)
+    keep_freed_memory.cache_clear()
+    yield
+    keep_freed_memory.cache_clear()
+
+
+def faults(how: str) -> int:
+    command = [sys.executable, "-c", FAULTS, how]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_pages_are_not_mapped_anew() -> None:
+    assert faults("trim") >= 10 * PAGES
+    assert faults("keep") < PAGES
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*((name, "131072") for name in USERS_CHOICE), (TUNABLES, "glibc.malloc.trim_threshold=1")],
+)
+def test_the_users_choice_stays(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory.ctypes, "CDLL", None)  # not asked for
+    monkeypatch.setenv(name, value)
+    assert not keep_freed_memory()
+
+
+def test_a_library_without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda name: object())
+    assert not keep_freed_memory()
+
+
+def count_linear(**calls: int) -> None:
+    """Of each kind one call with so many tokens."""
+    for outcome, tokens in calls.items():
+        metrics.count("linear", outcome, tokens)
+
+
+def captured_twice() -> None:
+    count_linear(served=30)
+    for _ in range(2):
+        count_linear(captured=512)
+        metrics.count_unchecked("linear")
+
+
+def layers(*reasons: str) -> None:
+    for reason in reasons:
+        metrics.count_layer("linear", reason)
+
+
+def layer_by_layer() -> None:
+    layers("", "", "", "a reason", "a reason", "another")
+    count_linear(served=30, dummy=8)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (
+            lambda: layers("a reason", "a reason"),
+            "linear: 0 layers by HK; 2 layers by vLLM: a reason",
+        ),
+        (lambda: count_linear(dummy=8), "linear: 0 calls, 0 prefill tokens by HK; 1 dummy calls"),
+        (
+            captured_twice,
+            "linear: 1 calls, 30 prefill tokens by HK (100.0%); "
+            "2 calls captured in graphs, whose replays are not counted; "
+            "2 calls not checked: captured in graphs",
+        ),
+        (
+            layer_by_layer,
+            "linear: 3 layers by HK; 2 layers by vLLM: a reason; 1 layers by vLLM: another; "
+            "1 calls, 30 tokens by HK (100.0%); 1 dummy calls",
+        ),
+    ],
+    ids=["no layer", "dummy runs", "graphs", "layer by layer"],
+)
+def test_a_line(
+    count: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of counters from zero, in files of their own."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(metrics, "_files", metrics._Files())
+    count()
+    [(_, found)] = metrics.processes()
+    assert report.lines(found, "vLLM") == [said]

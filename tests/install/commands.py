@@ -23,7 +23,6 @@ from bench_serving.server import free_port
 from tests.models import ROOT
 
 DOCUMENTS = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "docs/*.md")
-LANGUAGES = ("sh", "python", "json", "text")
 
 
 class Block(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -11,40 +10,29 @@ from typer.testing import CliRunner
 
 from hk_backend.cli.app import app
 from tests.install import commands
-from tests.install.command_table import HERE, LONG, MAKE, REASONS, SERVER, SHELL, TABLE, found
-from tests.install.commands import Block, Command
+from tests.install.command_table import (
+    HERE,
+    LONG,
+    MAKE,
+    SERVER,
+    SHELL,
+    TABLE,
+    WAYS,
+    beginning,
+    every,
+    found,
+)
+from tests.install.commands import Command
 from tests.models import ROOT, smollm2
 
 
-@pytest.mark.parametrize("document", commands.documents())
-def test_every_command_is_in_the_table(document: str) -> None:
-    there, rows = commands.in_document(document), TABLE.get(document, [])
-    unlisted = [
-        f"{command}: the table has {row[0] if row else 'nothing more'}"
-        for command, row in zip(there, [*rows, *[None] * len(there)], strict=False)
-        if row is None or not command.text.startswith(row[0])
-    ]
-    assert unlisted[:1] == []
-    assert len(there) == len(rows), f"{document}: {rows[len(there) :]} are not in it any more"
-
-
-def test_whatever_the_table_names_exists() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
-    assert TABLE.keys() <= set(commands.documents())
-    places = {where for rows in TABLE.values() for _, where in rows}
-    tests = places - {HERE, SHELL, LONG, SERVER, MAKE, *REASONS}
+def test_every_command_is_in_the_table_and_nothing_else() -> None:
+    keys = {str(command): beginning(command) for command in every()}
+    assert [command for command, key in keys.items() if key is None] == []
+    assert TABLE.keys() - keys.values() == set(), "they are in no document any more"
+    tests = set(TABLE.values()) - set(WAYS)
     assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
-
-
-@pytest.mark.parametrize("document", commands.documents())
-def test_every_block_says_what_it_holds(document: str) -> None:
-    """Else a command could stand in a block that no test reads. A line that is copied must run,
-    which `--model MODEL` would not."""
-    there = list(commands.blocks(document, (ROOT / document).read_text()))
-    assert [b for b in there if b.language not in commands.LANGUAGES] == []
-    place = re.compile(r"(?<![\w./-])[A-Z][A-Z_]{2,}(?![\w.=-])|\.\.\.|<\w+>")
-    found = commands.in_document(document)
-    assert [str(command) for command in found if place.search(command.text)] == []
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
 
 
 @pytest.mark.parametrize("command", found(HERE), ids=lambda command: command.text)
@@ -68,7 +56,7 @@ def test_make_knows_what_a_command_asks(command: Command, tmp_path: Path) -> Non
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("document", TABLE)
+@pytest.mark.parametrize("document", commands.documents())
 def test_the_python_of_a_document(document: str) -> None:
     for block in commands.blocks(document, (ROOT / document).read_text()):
         if block.language == "python":
@@ -85,22 +73,3 @@ def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
     for command in found(LONG, SERVER):
         if command.document == document:
             (commands.serve if command in servers else commands.run)(command, folder)
-
-
-BLOCK = Block("a.md", 7, "sh", 'one  # comment\ntwo \\\n    "a # b" \\\n    c\nthree "\nfour"\n')
-
-
-def test_what_a_command_is() -> None:
-    """Continued lines are one, a quotation may have several, a comment is none."""
-    assert list(commands.commands(BLOCK)) == [
-        Command("a.md", 7, "one"),
-        Command("a.md", 8, 'two "a # b" c'),
-        Command("a.md", 11, 'three "\nfour"'),
-    ]
-
-
-def test_a_command_that_dies_is_red(tmp_path: Path) -> None:
-    """The control, and that its output is shown."""
-    with pytest.raises(AssertionError, match=r"a\.md:1: echo said; false\nsaid"):
-        commands.run(Command("a.md", 1, "echo said; false"), tmp_path)
-    commands.run(Command("a.md", 1, "true"), tmp_path)

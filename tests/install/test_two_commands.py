@@ -1,10 +1,11 @@
-"""`./demo` and `./check`: what they install, whom they ask, and what they run."""
+"""`./demo` and `./check`: what they install, whom they ask, and what they run; `make` never empties
+an environment of another checkout."""
 
 from __future__ import annotations
 
-import re
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,66 +13,6 @@ import pytest
 from tests.models import ROOT
 
 NEVER = "Nothing was installed"
-
-
-class Machine:
-    """A folder of programs that stand for a machine's own, and a checkout's scripts.
-
-    Args:
-        missing: Debian packages that it lacks. root: who runs the commands.
-    """
-
-    def __init__(self, folder: Path, missing: Sequence[str], root: bool, sudo: bool = True) -> None:
-        self.asked = folder / "asked"
-        self.programs = folder / "bin"
-        self.checkout = folder / "checkout"
-        self.programs.mkdir()
-        (self.checkout / "requirements").mkdir(parents=True)
-        for name in ("demo", "check", "requirements/set-up", "requirements/step"):
-            target = self.checkout / name
-            target.write_text((ROOT / name).read_text())
-            target.chmod(0o755)
-        self._script(self.checkout / "requirements/missing-debian-packages", self._lacks(missing))
-        self._script(self.programs / "id", f"echo {0 if root else 1000}")
-        self._script(self.programs / "make", f'echo "make $*" >> {self.asked}')
-        self._script(
-            self.programs / "apt-get",
-            f'echo "apt-get $*" >> {self.asked}; echo noise; [ ! -e {folder}/offline ]',
-        )
-        if sudo:
-            self._script(
-                self.programs / "sudo", f'echo sudo >> {self.asked}; [ "$1" = -v ] || exec "$@"'
-            )
-        for name in ("bash", "dirname", "env", "mkdir", "tail", "sed", "grep"):
-            (self.programs / name).symlink_to(f"/bin/{name}")
-
-    def run(
-        self, command: str, *arguments: str, says: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.checkout / command, *arguments],
-            input=says,
-            env={"PATH": str(self.programs)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    @property
-    def done(self) -> list[str]:
-        return self.asked.read_text().splitlines() if self.asked.exists() else []
-
-    @staticmethod
-    def _lacks(missing: Sequence[str]) -> str:
-        """Packages of the kernels are those of LLVM."""
-        kernels = [name for name in missing if "22" in name]
-        others = [name for name in missing if "22" not in name]
-        return f'[ "$1" = --kernels ] && echo {" ".join(kernels)} || echo {" ".join(others)}'
-
-    @staticmethod
-    def _script(path: Path, text: str) -> None:
-        path.write_text(f"#!/bin/bash\n{text}\n")
-        path.chmod(0o755)
 
 
 INSTALLS = ["apt-get update", "apt-get install -y --no-install-recommends make g++"]
@@ -100,30 +41,97 @@ ASKS = "Missing on this machine: make g++"
 def test_what_is_missing_is_installed_after_one_question(
     tmp_path: Path, missing: str, user: str, says: str, code: int, done: list[str], said: str
 ) -> None:
-    """What installers print is shown only if they fail."""
-    is_root = user not in ("sudo", "nobody")
-    machine = Machine(tmp_path, missing.split(), root=is_root, sudo=user == "sudo")
-    if user == "no apt":
-        (machine.programs / "apt-get").unlink()
-    if user == "offline":
-        (tmp_path / "offline").touch()
+    """What installers print is shown only if they fail. Programs of a folder stand for a machine's
+    own, and note what they are asked for."""
+    asked, programs, checkout = (tmp_path / name for name in ("asked", "bin", "checkout"))
+    (checkout / "requirements").mkdir(parents=True)
+    programs.mkdir()
+    for name in ("demo", "requirements/set-up", "requirements/step"):
+        shutil.copy(ROOT / name, checkout / name)
+    for name in ("bash", "dirname", "env", "mkdir", "tail", "sed", "grep"):
+        (programs / name).symlink_to(f"/bin/{name}")
+    note, root = f'echo "$(basename $0) $*" >> {asked}', user not in ("sudo", "nobody")
+    (programs / "basename").symlink_to("/bin/basename")
+    scripts = {
+        checkout / "requirements/missing-debian-packages": (
+            f'[ "$1" = --kernels ] || echo {missing if missing != "clang-22" else ""}'
+        ),
+        programs / "id": f"echo {0 if root else 1000}",
+        programs / "make": note,
+        programs / "apt-get": f"{note}; echo noise; exit {int(user == 'offline')}",
+        programs / "sudo": f'echo sudo >> {asked}; [ "$1" = -v ] || exec "$@"',
+    }
+    absent = {"sudo": user != "sudo", "apt-get": user == "no apt"}
+    for path, text in scripts.items():
+        if not absent.get(path.name):
+            path.write_text(f"#!/bin/bash\n{text}\n")
+            path.chmod(0o755)
     options = [says] if says.startswith("--") else []
-    found = machine.run("demo", *options, says="" if options else says)
+    found = subprocess.run(
+        [checkout / "demo", *options],
+        input="" if options else says,
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert bool(found.returncode) == code, found.stderr
-    assert machine.done == done
+    assert (asked.read_text().splitlines() if asked.exists() else []) == done
     assert said in found.stderr
     assert ("noise" in found.stderr + found.stdout) == (user == "offline")
 
 
-def test_the_check_wants_llvm_and_arguments_reach_make(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["clang-22"], root=True)
-    machine.run("check", "--yes", "VENV=other")
-    install = "apt-get install -y --no-install-recommends clang-22"
-    assert machine.done[1:] == [install, "make --no-print-directory test VENV=other"]
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Says what it would do in `folder`, and does what it does before that. Nothing reaches it of a
+    `make` that runs this test."""
+    return subprocess.run(
+        ["make", "-n", *words],
+        cwd=folder,
+        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-def test_contributing_names_the_packages_that_they_install() -> None:
-    script = (ROOT / "requirements/missing-debian-packages").read_text()
-    packages = set(re.findall(r"missing\+=\((\S+)\)", script))
-    (line,) = re.findall(r"apt-get install -y (.*)", (ROOT / "CONTRIBUTING.md").read_text())
-    assert packages - {"python3"} == set(line.split()), "python3 comes with python3-dev"
+def making(folder: Path, environment: str) -> subprocess.CompletedProcess[str]:
+    return make(folder, f"VENV={environment}", f"{environment}/.stamps/python")
+
+
+def checkout(folder: Path) -> Path:
+    """With an environment that is complete as far as Python itself."""
+    stamps = folder / ".venv" / ".stamps"
+    stamps.mkdir(parents=True)
+    shutil.copy(ROOT / "Makefile", folder)
+    (stamps / "folder").write_text(f"{folder}\n")
+    (stamps / "python").touch()
+    return folder
+
+
+@pytest.mark.parametrize("inside", ["", "own/below"], ids=["beside it", "below it"])
+def test_its_own_is_used_and_another_checkout_s_is_refused(tmp_path: Path, inside: str) -> None:
+    own, other = checkout(tmp_path / "own"), checkout(tmp_path / inside / "other")
+    assert "up to date" in making(own, ".venv").stdout
+    (own / "link").symlink_to(other / ".venv")
+    for environment in (other / ".venv", own / "link"):
+        done = making(own, str(environment))
+        assert done.returncode != 0
+        assert f"{environment} belongs to the checkout in {other}" in done.stderr
+    assert (other / ".venv" / ".stamps" / "python").exists()
+
+
+def test_one_that_was_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:
+    original = checkout(tmp_path / "original")
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    assert "-m venv --clear .venv" in making(copy, ".venv").stdout
+    assert (original / ".venv" / ".stamps" / "python").exists()
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    own, other = checkout(tmp_path / "own"), tmp_path / "other"
+    other.mkdir()
+    assert "-m venv --clear" in making(own, str(other)).stdout
+    (other / "letters").touch()
+    done = making(own, str(other))
+    assert done.returncode != 0
+    assert "is not one of our environments" in done.stderr

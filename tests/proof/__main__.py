@@ -25,10 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hk_backend.machine import usable_cores
-from tests.proof import groups, plugin, proofs, records
-from tests.proof.groups import Group
-from tests.proof.proof import Proof
-from tests.proof.prover import Prover
+from tests.proof import plugin, proofs, records
+from tests.proof.proofs import Proof
+from tests.proof.prover import GROUPS, Group, Prover
 from tests.proof.records import Key, Record
 
 LOG = Path("build")
@@ -41,16 +40,16 @@ def main(
     fresh: bool = typer.Option(False, envvar="FRESH", help="Also what has a valid record."),
     dry_run: bool = typer.Option(False, help="Say what would run, and run nothing."),
     sglang_python: str = typer.Option(sys.executable, help="Python of SGLang's environment."),
-    group: str = typer.Option("", help=f"One of {', '.join(groups.ALL)}."),
+    group: str = typer.Option("", help=f"One of {', '.join(GROUPS)}."),
 ) -> None:
     """Run the proofs that have no valid record, and record what passed."""
     os.environ |= {plugin.VARIABLE: plugin.PROVE, plugin.ONLY: only, plugin.FRESH: "1" * fresh}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if group:
-        raise typer.Exit(not prove(groups.ALL[group], dry_run))
+        raise typer.Exit(not prove(GROUPS[group], dry_run))
     again = ["-m", "tests.proof", *(["--dry-run"] if dry_run else [])]
     passed = True
-    for each in groups.ALL.values():
+    for each in GROUPS.values():
         python = sglang_python if each.sglang else sys.executable
         command = [python, *again, "--group", each.name]
         passed &= not subprocess.run(command, check=False).returncode

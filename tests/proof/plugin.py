@@ -20,10 +20,8 @@ from typing import Any
 import pytest
 
 from tests.proof import measured, proofs, records
-from tests.proof.engine_proof import EngineProof
-from tests.proof.kernel_proof import KernelProof
 from tests.proof.measured import ENGINES_READ, MEASURED
-from tests.proof.proof import Proof
+from tests.proof.proofs import EngineProof, KernelProof, Proof
 from tests.proof.records import Key, Record
 from tests.seed import draw
 from tests.suite.cost import process_seconds

@@ -1,4 +1,4 @@
-"""The proofs among tests, and the records that they have.
+"""Proofs, which are checks of a subject, and the records that they have.
 
 A test with one of the markers of `KINDS` is a check of a subject: a kernel, or a case of an engine.
 All its cases for one subject are one proof: they pass together or not.
@@ -6,14 +6,142 @@ All its cases for one subject are one proof: they pass together or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pytest
+from typing_extensions import Self
 
-from tests.proof.engine_proof import EngineProof
-from tests.proof.kernel_proof import KernelProof
-from tests.proof.proof import Proof
+from hk_backend.kernels import KernelEntry
+from tests.proof import product_digest
+from tests.proof.emulator_digest import emulator_digest
+from tests.proof.kernel_digest import digest, kernel_digest, mnemonics
 from tests.proof.records import Key, Record
+from tests.proof.source_digest import PACKAGES, source_digest
+
+
+@dataclass
+class Proof(ABC):
+    """A check of one subject, with all its cases.
+
+    `name`: the subject's. `source`: the name of the file of its records.
+    """
+
+    marker: ClassVar[str]
+    ran_by: ClassVar[str]
+    """The sources that `runtime` is a digest of."""
+    key: Key
+    name: str
+    source: str
+    items: list[pytest.Item] = field(default_factory=list, kw_only=True)
+
+    @classmethod
+    @abstractmethod
+    def of(cls, item: pytest.Item) -> Self:
+        """The proof that `item` is a case of, still without cases."""
+
+    @property
+    @abstractmethod
+    def test(self) -> str:
+        """The digest of the test, and of what it can reach."""
+
+    @property
+    @abstractmethod
+    def runtime(self) -> str:
+        """The digest of the sources that run the subject."""
+
+    def why_invalid(self, record: Record | None) -> str:
+        """Why `record` does not prove this; empty if it does."""
+        if record is None:
+            return "no record"
+        if record.test != self.test:
+            return "its test has changed"
+        if record.runtime != self.runtime:
+            return f"{self.ran_by} changed"
+        return ""
+
+
+@dataclass
+class KernelProof(Proof):
+    """A check of one kernel; its file of records has the name of the kernel's source."""
+
+    marker = "proof"
+    ran_by = "the emulator's semantics of its instructions have"
+    entry: KernelEntry
+    module: str
+    function: str
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> KernelProof:
+        marker = item.get_closest_marker(cls.marker)
+        assert marker is not None
+        entry = item.callspec.params["entry"]  # type: ignore[attr-defined]
+        assert isinstance(entry, KernelEntry), f"{item.nodeid}: marked {cls.marker!r}, no kernel"
+        module, function = item.module.__name__, item.originalname  # type: ignore[attr-defined]
+        with_types = bool(marker.kwargs.get("with_types", True))
+        key = Key(f"{item.path.stem}::{function}", kernel_digest(entry, with_types=with_types))
+        return cls(key, entry.name, entry.path.stem, entry, module, function)
+
+    @property
+    def test(self) -> str:
+        return source_digest(self.module, self.function)
+
+    @property
+    def runtime(self) -> str:
+        return emulator_digest(mnemonics(self.entry))
+
+
+SOURCE = "engine_{}"
+"""The name of an engine's file of records."""
+WITHOUT_PARAMETERS = "-"
+
+
+@dataclass
+class EngineProof(Proof):
+    """A case of an engine, "vllm" or "sglang"."""
+
+    marker = "engine_proof"
+    ran_by = "the product, or the version of the engine or of torch, has"
+    engine: str
+    definitions: tuple[tuple[str, str], ...]
+    """Module and name of the test and of its fixtures."""
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> EngineProof:
+        callspec = getattr(item, "callspec", None)
+        case = callspec.id if callspec else WITHOUT_PARAMETERS
+        file = item.path.relative_to(PACKAGES["tests"]).with_suffix("").as_posix()
+        check = f"{file.removeprefix('integration/')}::{item.originalname}"  # type: ignore[attr-defined]
+        engine = "sglang" if check.startswith("hk_sglang/") else "vllm"
+        definitions = tuple(sorted(set(_definitions(item))))
+        return cls(Key(check, digest(case)), case, SOURCE.format(engine), engine, definitions)
+
+    @property
+    def test(self) -> str:
+        return _digest_of(self.definitions)
+
+    @property
+    def runtime(self) -> str:
+        return product_digest.product_digest(self.engine)
+
+
+@functools.cache
+def _digest_of(definitions: tuple[tuple[str, str], ...]) -> str:
+    return digest(*(source_digest(module, name) for module, name in definitions))
+
+
+def _definitions(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """The project's functions that pytest calls for a case."""
+    functions: list[Any] = [item.function]  # type: ignore[attr-defined]
+    fixtures: dict[str, Any] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    functions += [fixture.func for each in fixtures.values() for fixture in each]
+    for function in functions:
+        if function.__module__.partition(".")[0] in PACKAGES:
+            yield function.__module__, function.__qualname__.partition(".")[0]
+
 
 KINDS: dict[str, type[Proof]] = {kind.marker: kind for kind in (KernelProof, EngineProof)}
 UNKNOWN_SECONDS = 10.0

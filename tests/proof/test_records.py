@@ -1,13 +1,20 @@
-"""Files of records: what is written is read, and what is no record is refused by name."""
+"""Files of records, and controls of the plugin that reads them: each way in which a record may be
+false is red, by name."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.proof import records
+from hk_backend.kernels import catalogue
+from tests.proof import plugin, records
+from tests.proof.kernel_digest import kernel_digest
+from tests.proof.plugin import Seen
 from tests.proof.records import Record, RecordError
 
 RECORD = Record(
@@ -15,25 +22,24 @@ RECORD = Record(
     subject="0123456789abcdef",
     test="1123456789abcdef",
     runtime="2123456789abcdef",
-    cases=12,
-    worst=0.345,
+    cases=4,
+    worst=0.8,
     seconds=1.5,
     date="2026-11-27",
     processor="AMD_EPYC",
     name="gemm_bf16_128x64",
 )
-OTHER = replace(RECORD, check="test_gemm::test_many_steps")
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Files are sorted; a processor of many words is one word."""
-    records.write("gemm", [RECORD, OTHER], tmp_path / "records")
-    assert records.read(tmp_path / "records") == {RECORD.key: RECORD, OTHER.key: OTHER}
-    gemm = (tmp_path / "records/gemm.txt").read_text()
-    records.write("gemm", [OTHER, RECORD], tmp_path / "records")
-    assert (tmp_path / "records/gemm.txt").read_text() == gemm
-    records.write("gemm", [replace(RECORD, processor="Intel Xeon @ 2 GHz")], tmp_path)
-    assert records.read(tmp_path)[RECORD.key].processor == "Intel_Xeon_@_2_GHz"
+    other = replace(RECORD, check="test_gemm::test_many_steps", processor="Intel Xeon @ 2 GHz")
+    records.write("gemm", [RECORD, other], tmp_path)
+    read = replace(other, processor="Intel_Xeon_@_2_GHz")
+    assert records.read(tmp_path) == {RECORD.key: RECORD, other.key: read}
+    text = (tmp_path / "gemm.txt").read_text()
+    records.write("gemm", [other, RECORD], tmp_path)
+    assert (tmp_path / "gemm.txt").read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         (replace(RECORD, worst=1.01).line(), "did not pass"),
         (replace(RECORD, worst=float("nan")).line(), "did not pass"),
         (replace(RECORD, cases=-1).line(), "did not pass"),
-        (RECORD.line().replace(" 12 ", " twelve "), "not a record"),
+        (RECORD.line().replace(" 4 ", " four "), "not a record"),
         (f"{RECORD.line()}\n{RECORD.line()}", "two records"),
     ],
 )
@@ -53,16 +59,53 @@ def test_what_is_no_record(tmp_path: Path, line: str, message: str) -> None:
         records.read(tmp_path)
 
 
-def test_one_record_in_two_files(tmp_path: Path) -> None:
-    for source in ("gemm", "attention"):
-        records.write(source, [RECORD], tmp_path)
-    with pytest.raises(RecordError, match="second record"):
-        records.read(tmp_path)
+def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> None:
+    """Of one small file, whose proofs run in a pytest of their own. The others are left out."""
+    check, source = "test_quantize_fp8::test_wave_orders_are_bit_identical", "quantize"
+    known = records.read_file(records.FOLDER / f"{source}.txt")
+    found = {key: replace(each, seconds=plugin.SAMPLE_SECONDS) for key, each in known.items()}
+    first, second, third, *_ = sorted(key for key in found if key.check == check)
+    missing = found.pop(first)
+    foreign = replace(found.pop(second), subject="0" * len(second.subject))
+    stale = found[third] = replace(found[third], test="0" * 16)
+    records.write(source, [*found.values(), foreign], tmp_path)
+    file = "tests/kernels/test_quantize_fp8.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file],
+        env={**os.environ, plugin.VARIABLE: plugin.RECORDS, plugin.FOLDER: str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    wanted = {missing: "no record", foreign: "no record", stale: "its test has changed"}
+    for record, why in wanted.items():
+        assert f"{check} of {record.name}: {why}" in done.stdout, done.stdout
+    assert f"{len(wanted)} errors" in done.stdout
+    assert "deselected" in done.stdout
 
 
-def test_records_of_checks_that_are_gone_are_dropped(tmp_path: Path) -> None:
-    records.write("gemm", [RECORD, OTHER], tmp_path)
-    records.write("old", [replace(RECORD, subject="f" * 16)], tmp_path)
-    records.keep({OTHER.key}, folder=tmp_path)
-    assert records.read(tmp_path) == {OTHER.key: OTHER}
-    assert [path.name for path in tmp_path.iterdir()] == ["gemm.txt"]
+@pytest.mark.parametrize(
+    ("ran", "worst", "is_red"),
+    [(4, 0.81, False), (5, 0.8, True), (4, 1.2, True)],
+    ids=["agrees", "launches", "worst error"],
+)
+def test_a_repeat_that_differs_from_its_record_is_red(
+    ran: int, worst: float, is_red: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "read", lambda folder: {RECORD.key: RECORD})
+    monkeypatch.setattr(plugin.measured, "count_launches", lambda: None)
+    judge = plugin.Proofs(plugin.RECORDS)
+    first = {"check": RECORD.check, "subject": RECORD.subject, "name": RECORD.name}
+    judge._compare(Seen(2, True, ran=ran, worst=worst, first=first))
+    assert len(judge._different) == is_red
+    for line in judge._different:
+        assert f"{RECORD.check} of {RECORD.name}: {ran} cases ran, worst error {worst}" in line
+        assert f"make prove FRESH=1 ONLY={RECORD.check}" in line
+
+
+def test_every_shipped_kernel_is_proved() -> None:
+    """The checks of each operator are about all of its kernels."""
+    proved = {key.subject for key in records.read()}
+    entries = [e for e in catalogue("gfx950").kernels if e.operator in ("gemm", "quantize_fp8")]
+    assert [entry.name for entry in entries if kernel_digest(entry) not in proved] == []

@@ -4,6 +4,7 @@ config, nothing of the writer."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,21 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
     tensors = load_file(model / WEIGHTS) | changed
     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     save_file(kept, model / WEIGHTS, {"format": "pt"})
+
+
+Damage = Callable[[Path], None]
+
+
+def config(**changed: Any) -> Damage:
+    return lambda model: change_config(model, **changed)
+
+
+def weights(changed: dict[str, torch.Tensor | None], **more: Any) -> Damage:
+    def change(model: Path) -> None:
+        change_config(model, **more)
+        change_weights(model, changed)
+
+    return change
 
 
 def finished(model: Path, out: Path, settings: Settings) -> Job:

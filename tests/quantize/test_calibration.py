@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hk_backend.quantize import calibrate, observed, perplexity
+from hk_backend.quantize import observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
@@ -78,15 +78,6 @@ def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         patch.setattr(Serving, "multiplied", counted)
         run.job.run()
     return run
-
-
-@pytest.mark.parametrize(("count", "shape"), [(2, (1, 1)), (90, (1, 45)), (2500, (12, 100))])
-def test_at_most_half_of_a_text(count: int, shape: tuple[int, int]) -> None:
-    windows = calibration_windows(list(range(count)), 100)
-    assert windows.shape == shape
-    assert windows.flatten().tolist() == list(range(windows.numel()))
-    long = calibration_windows([0] * 100_000, 1024)
-    assert long.numel() == calibrate.TOKENS
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "olmo3"])
@@ -221,16 +212,6 @@ def test_an_interrupted_calibration_goes_on(
     other.write_text(WORDS[::-1] * 40)
     with pytest.raises(QuantizeError, match=r"started with --text \(sha256 .*, now it is --text"):
         Job(model, out, gptq(other)).run()
-
-
-def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
-    """Nor does it matter that they are the first of those that share an input."""
-    patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
-    job = finished(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
-    assert len({found.layer for found in job.layer_errors()}) == 7 + 3
-    name = "model.layers.2.mlp.down_proj.weight"
-    assert torch.equal(tensors_of(tmp_path / "out")[name], load_file(model / WEIGHTS)[name])
-    assert job.method.rotation == 0, "only mxfp4 is rotated by default"
 
 
 # -- refused

@@ -147,19 +147,6 @@ def test_related_inputs_are_made_up_for(format: str) -> None:
     assert torch.equal(alone.codes.float(), codes_under(weight, recipe.format, scales).float())
 
 
-@pytest.mark.parametrize("format", GPTQ_FORMATS)
-def test_weights_with_the_same_inputs(format: str) -> None:
-    """Each gets what it gets alone, of one factor of the Hessian for all of them."""
-    recipe, hessian = RECIPES[format], hessian_of(inputs(500, 128, 16, 1))
-    weights = [outlying(rows, 128, seed=rows) for rows in (128, 48, 7)]
-    together = compensated(weights, hessian, recipe)
-    for weight, found in zip(weights, together, strict=True):
-        [alone] = compensated([weight], hessian, recipe)
-        assert torch.equal(found.codes.float(), alone.codes.float())
-        assert torch.equal(found.scales, alone.scales)
-        assert found.objective == alone.objective
-
-
 def test_scales_that_were_chosen_badly_are_not_taken() -> None:
     """The smallest squared error is not the smallest objective where one channel of a block counts
     most and is rounded exactly by the usual scale: that is rounding to nearest."""
@@ -193,23 +180,6 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     found = compensated([weight], hessian, recipe)[0]
     assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
     assert found.objective[0] == found.objective[1]
-
-
-def test_columns_are_not_dealt_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column's step is short: threads that wait for each other took twenty times the processor
-    time, and minutes on a busy machine. The number of threads is as before afterwards."""
-    seen: set[int] = set()
-    original = gptq.nearest
-
-    def nearest(values: torch.Tensor, format: str) -> torch.Tensor:
-        seen.add(torch.get_num_threads())
-        return original(values, format)
-
-    monkeypatch.setattr(gptq, "nearest", nearest)
-    torch.set_num_threads(2)
-    compensated([torch.randn(16, 64)], torch.eye(64), RECIPES["mxfp4"])
-    assert seen == {1}
-    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("k", [1, 2, 31, 200])

@@ -119,22 +119,6 @@ def test_damage_is_seen(dtype: torch.dtype, paged: bool, damage: Any) -> None:
     assert routes.counters("attention").max_check_error > tolerance(dtype)
 
 
-def test_the_last_key_dropped_is_seen() -> None:
-    query, arguments = request_of(torch.bfloat16, paged=True)
-    shorter = {**arguments, "seq_lens": (arguments["seq_lens"] - 1).clamp(min=0)}
-    out = compute(query, shorter)
-    assert not checked(out, query, arguments)
-
-
-def test_the_message_names_the_request() -> None:
-    query, arguments = request_of(torch.float32, paged=True)
-    out = compute(query, arguments) * 1.5
-    why = checked(out, query, arguments).why
-    assert "error 5.00e-01 exceeds the tolerance" in why
-    assert "query lengths [5, 0, 40], sequence lengths [17, 0, 100]" in why
-    assert "4 heads, 2 KV heads, head size 64, torch.float32, a cache with blocks of 16" in why
-
-
 def test_numbers_that_the_reference_has_not_either() -> None:
     """A model that computes NaN is not HK's error."""
     query, arguments = request_of(torch.float32, paged=False)

@@ -1,10 +1,13 @@
-"""Who computes a kind of layer: measured with stand-ins, kept, or given."""
+"""Who computes a kind of layer: measured with stand-ins, kept, or given; and the rule, by hand-made
+times."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -12,32 +15,92 @@ import torch
 
 from hk_backend import machine
 from hk_backend.config import ConfigError, get_config
-from hk_backend.engine.evidence import Contest, Decision, NoContest, decide, deciding
+from hk_backend.engine.evidence import Call, Contest, Decision, Kind, NoContest, decide, deciding
 from hk_backend.engine.evidence.deciding import say_measured
-from hk_backend.engine.evidence.measuring import SECONDS
+from hk_backend.engine.evidence.measuring import SECONDS, Budget
 from hk_backend.engine.evidence.stopwatch import HostStopwatch
-from tests.engine.evidence.conftest import restart
-from tests.engine.evidence.standins import (
-    KIND,
-    ROWS,
-    Cost,
-    FakeClock,
-    StandIn,
-    always,
-    noisy,
-)
+from hk_backend.terms.measurements import Times
+
+KIND = Kind("linear", "vLLM", "cpu:avx2", "bf16 64x64 from bfloat16", "UnquantizedLinearMethod")
+ROWS = (1, 8, 64, 512)
+
+
+@dataclass
+class FakeClock:
+    """A clock that only calls of a contest move."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+Cost = Callable[[int], Iterator[float]]
+"""Seconds of one call after another, for a number of rows."""
+
+
+def always(seconds: float, by_row: float = 0.0) -> Cost:
+    """Every call takes the same time."""
+    return lambda rows: cycle([seconds + by_row * rows])
+
+
+def noisy(seconds: float, factors: Sequence[float]) -> Cost:
+    """Calls take the time multiplied by the factors in turn."""
+    return lambda rows: cycle([seconds * factor for factor in factors])
+
+
+@dataclass
+class StandIn:
+    """A contest whose calls move `clock`."""
+
+    clock: FakeClock
+    ours: Cost
+    theirs: Cost
+    made: int = 0
+
+    def __call__(self) -> Contest:
+        self.made += 1
+        return Contest(ROWS, self._side(self.ours), self._side(self.theirs))
+
+    def _side(self, cost: Cost) -> Callable[[int], Call]:
+        def make(rows: int) -> Call:
+            times = cost(rows)
+
+            def call() -> None:
+                self.clock.seconds += next(times)
+
+            return call
+
+        return make
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of measurements."""
+    monkeypatch.setenv("HK_CACHE_DIR", str(tmp_path / "kept"))
+    restart(monkeypatch)
+    return tmp_path / "kept"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The clock by which everything is timed."""
+    fake = FakeClock()
+    monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: HostStopwatch(fake, running=fake))
+    return fake
+
+
+def restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process knows, as a second start does."""
+    monkeypatch.setattr(deciding, "process", deciding.Process())
+    get_config.cache_clear()
+
 
 MS, SHORT = 1e-3, 1e-4
 CASES: dict[str, tuple[Cost, Cost, bool]] = {
     "faster": (always(SHORT), always(2 * SHORT), True),
-    "equal": (always(SHORT), always(SHORT), False),
     "faster by too little": (always(SHORT), always(1.02 * SHORT), False),
     "slower with many rows": (always(SHORT, 0.1 * SHORT), always(2 * SHORT, 0.09 * SHORT), False),
-    "as fast with one row, faster with many": (
-        always(SHORT, 0.1 * SHORT),
-        always(SHORT, 0.2 * SHORT),
-        True,
-    ),
     "noise around equal": (noisy(SHORT, (0.8, 1.2, 1.0)), noisy(SHORT, (1.0, 1.2, 0.8)), False),
     "noise around faster": (noisy(SHORT, (0.8, 1.0, 1.2)), noisy(1.5 * SHORT, (1.2, 1, 0.8)), True),
 }
@@ -111,6 +174,15 @@ def test_each_call_makes_one_broadcast_and_rank_0_decides(clock: FakeClock) -> N
     assert (len(zero.sent), len(one.sent)) == (2, 2)
 
 
+def test_kinds_that_are_left_get_equal_parts_and_further_ones_half_of_the_rest() -> None:
+    budget = Budget(left=12.0, kinds=3)
+    shares = []
+    for _ in range(5):
+        shares.append(budget.share(spent=0.0))
+        budget.spend(shares[-1])
+    assert shares == [4.0, 4.0, 2.0, 1.0, 0.5]
+
+
 @pytest.mark.parametrize("making", [0.0, 0.7])
 def test_a_model_takes_no_more_than_its_seconds(making: float, clock: FakeClock) -> None:
     """The kinds of a Llama, all large: rows that are too expensive are not measured. To make a
@@ -128,25 +200,6 @@ def test_a_model_takes_no_more_than_its_seconds(making: float, clock: FakeClock)
     assert SECONDS / 2 < clock.seconds < SECONDS + making / 7
 
 
-@pytest.mark.parametrize(("factor", "pairs"), [(1.0, 21), (1.4, 21), (1.6, 7), (0.6, 7)])
-def test_a_clear_answer_takes_fewer_pairs(factor: float, pairs: int, clock: FakeClock) -> None:
-    contest = StandIn(clock, always(SHORT), always(factor * SHORT), rows=(1,))
-    decide(KIND, contest)
-    warm_up = 1
-    assert contest.calls.count(("ours", 1)) == contest.calls.count(("theirs", 1)) == pairs + warm_up
-
-
-def test_each_side_goes_first_in_every_other_pair(clock: FakeClock) -> None:
-    contest = StandIn(clock, always(SHORT), always(SHORT), rows=(1,))
-    decide(KIND, contest)
-    names = [name for name, _ in contest.calls[2:]]
-    firsts = names[::2]
-    assert firsts == ["ours", "theirs"] * (len(firsts) // 2) + ["ours"]
-    assert all(
-        set(pair) == {"ours", "theirs"} for pair in zip(names[::2], names[1::2], strict=True)
-    )
-
-
 def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeClock) -> None:
     clock.seconds = 0.0
     deciding.process.loading.budget.left = 0.0
@@ -154,28 +207,6 @@ def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeCl
     assert [each.rows for each in decision.times] == [1]
     assert decision.unmeasured == ROWS[1:]
     assert decision.verdict
-
-
-def test_one_line_says_what_was_measured(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = logging.getLogger("vllm.hk_vllm.linear")
-    caplog.set_level(logging.INFO, log.name)
-    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
-    deciding.say_measured("vLLM", log)
-    deciding.say_measured("vLLM", log)
-    assert caplog.messages == [
-        "hk_backend: measured 1 kind of linear layers in 0.1 s: 1 by HK, 0 by vLLM "
-        "(hk-backend status shows both times)"
-    ]
-    restart(monkeypatch)
-    caplog.clear()
-    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
-    deciding.say_measured("vLLM", log)
-    assert caplog.messages == [
-        "hk_backend: 1 kind of linear layers, measured before: 1 by HK, 0 by vLLM "
-        "(hk-backend status shows both times)"
-    ]
 
 
 @pytest.mark.parametrize("changed", ["vLLM", "torch", "threads"])
@@ -207,13 +238,6 @@ def test_a_damaged_file_is_measured_again_and_replaced(
         restart(monkeypatch)
         assert not decide(KIND, slower).verdict
         assert slower.made == made
-
-
-def test_a_folder_that_cannot_be_written_does_not_keep_hk_from_deciding(
-    clock: FakeClock, kept: Path
-) -> None:
-    kept.write_text("a file")
-    assert not decide(KIND, StandIn(clock, always(2 * MS), always(MS))).verdict
 
 
 def test_a_file_that_the_user_names_answers(
@@ -299,3 +323,47 @@ def test_what_a_busy_machine_measured_is_not_kept(
     restart(monkeypatch)
     decide(KIND, contest)
     assert contest.made == 2
+
+
+ATTENTION = replace(KIND, operator="attention")
+
+
+def times(**ratios: float) -> tuple[Times, ...]:
+    """The engine's time over HK's, by "m" and the number of rows."""
+    found = ((int(name[1:]), ratio) for name, ratio in ratios.items())
+    return tuple(Times(rows=rows, ours=100.0, theirs=100.0 * ratio) for rows, ratio in found)
+
+
+def test_the_reason_is_the_worst_number_of_rows() -> None:
+    decision = Decision(KIND, times(m1=2.0, m8=0.5, m64=0.8))
+    assert decision.verdict.why.startswith("faster without HK: linear bf16 64x64")
+    assert decision.verdict.why.endswith(": 8 rows: HK 100 us, the engine 50 us")
+
+
+@pytest.mark.parametrize(
+    ("rows", "by_hk"),
+    [
+        (1, False),
+        (16, False),
+        (17, False),
+        (64, True),
+        (100, True),
+        (128, True),
+        (129, False),
+        (512, False),
+        (513, False),
+        (9999, False),
+    ],
+)
+def test_a_step_is_decided_by_the_nearest_measured_numbers(rows: int, by_hk: bool) -> None:
+    decision = Decision(ATTENTION, times(m16=0.5, m64=1.5, m128=1.2, m512=0.9))
+    assert bool(decision.why_not(rows)) is not by_hk
+    assert decision.by_hk
+    assert not decision.verdict
+
+
+def test_attention_that_is_nowhere_faster_stays_with_the_engine() -> None:
+    decision = Decision(ATTENTION, times(m16=0.5, m64=0.8))
+    assert not decision.somewhere
+    assert not decision.by_hk
+    assert decision.somewhere.why == decision.verdict.why

@@ -9,7 +9,7 @@ import torch
 
 from hk_backend.engine.evidence import stopwatch
 from hk_backend.engine.evidence.stopwatch import HostStopwatch, StreamStopwatch, stopwatch_for
-from tests.engine.evidence.standins import FakeClock
+from tests.engine.evidence.test_deciding import FakeClock
 
 
 def test_the_host_times_the_call_and_not_the_eviction() -> None:
@@ -91,8 +91,3 @@ def test_which_stopwatch_times_which_kind(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(stopwatch_for("linear", "cpu:avx2"), HostStopwatch)
     assert isinstance(stopwatch_for("attention", "cpu:avx2"), HostStopwatch)
     assert made == ["cuda", "cuda", "cpu"]
-
-
-def test_eviction_reads_a_whole_cache() -> None:
-    evict = stopwatch._eviction("cpu")
-    assert int(evict()) * 4 == stopwatch.EVICTED_BYTES["cpu"]  # type: ignore[call-overload]

@@ -1,7 +1,9 @@
-"""The hk_* methods' options, what their errors say, and what a layer then computes with."""
+"""The hk_* methods' options, what their errors say, and what a layer then computes with; what the
+log says of layers on an emulated GPU."""
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -9,35 +11,24 @@ import pytest
 import torch
 
 from hk_backend import ops
+from hk_backend.engine.evidence import ALONE, MODELLED, Contest
+from hk_backend.engine.evidence.decision import duration
 from hk_backend.engine.linear import online
+from hk_backend.engine.linear.contest import decide_linear
+from hk_backend.engine.linear.modelled import ROWS, say_modelled
 from hk_backend.engine.linear.online import pack_online
-from hk_backend.engine.linear.options import FORMATS_OF, Options, choose, is_ignored, known_options
+from hk_backend.engine.linear.options import Options, choose, is_ignored, known_options
 from hk_backend.engine.linear.route import apply
-from hk_backend.ops.head_format import head_rounding
+from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.gemm_choice import planned
+from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.ops import LinearRequest
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.terms.weight_format import ROTATED
+from tests.measurements.launches import EMULATED, UNITS, launch, timed
 
 LAYER = "model.layers.1.self_attn.qkv_proj"
-
-
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_defaults(method: str) -> None:
-    options = choose(method, "fp8_e4m3fnuz")
-    expected = {"hk_fp8": ("fp8_e4m3fnuz", "token")}
-    assert (options.format, options.activations) == expected.get(
-        method, (FORMATS_OF[method][0], "mx")
-    )
-    assert (options.ignore, options.head) == ([], "16")
-
-
-def test_what_is_asked_for() -> None:
-    for head in ("mxfp6_e3m2", "fp8_e4m3fn", "16", 16):
-        assert choose("hk_fp8", "fp8_e4m3fn", head=head).head == str(head)
-    options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", 32, ["lm_head"])
-    assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
-    assert options.rounding(96) == ("rotated", 32)
-    assert options.ignore == ["lm_head"]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +44,6 @@ def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
     assert choose("hk_mxfp4", "", rotation=128, serialized=True).rounding(k)[1] == 128
     assert choose("hk_mxfp8", "").rounding(k) == ("mx", 0)
     assert choose("hk_fp8", "fp8_e4m3fn").rounding(k) == ("token", 0)
-
-
-@pytest.mark.parametrize(("k", "rotation"), [(96, 32), (128, 64), (576, 64), (4096, 64)])
-def test_how_a_heads_inputs_are_rounded(k: int, rotation: int) -> None:
-    assert head_rounding("mxfp4", k) == ("mx_rotated", rotation)
-    for format in ("fp8_e4m3fn", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2"):
-        assert head_rounding(format, k) == ("none", 0)
 
 
 ROTATIONS = "0, 32, 64, 128"
@@ -130,9 +114,6 @@ def test_a_merged_layer_of_which_a_part_is_ignored() -> None:
         is_ignored(LAYER, ["*.q_proj"], None)
 
 
-K = 32
-
-
 class Layer(torch.nn.Module):
     prefix = "model.layers.0.mlp.down_proj"
 
@@ -149,12 +130,12 @@ class Layer(torch.nn.Module):
     ],
 )
 def test_mx_scales_are_rounded_to_even(format: str, largest: float, stands_for: float) -> None:
-    weight = torch.zeros(8, K)
+    weight = torch.zeros(8, 32)
     weight[3, 5] = largest
     layer = Layer()
     layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     pack_online(layer, weight, Options(format, "none"))
-    one = torch.zeros(1, K)
+    one = torch.zeros(1, 32)
     one[0, 5] = 1
     out = apply(layer, one)
     assert out[0].tolist() == [0, 0, 0, stands_for, 0, 0, 0, 0]
@@ -190,3 +171,50 @@ def test_rotated_as_by_quantize(
     error = (apply(layer, x).double() - exact).norm() / exact.norm()
     # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
     assert error < 2**0.5 / 4
+
+
+N, K = 256, 512
+CASES = {
+    "bf16": LinearRequest("cpu", torch.bfloat16, "bf16", N, K),
+    "fp16": LinearRequest("cpu", torch.float16, "fp16", N, K),
+    "fp8_channel": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "token", "channel"),
+    "fp8_block": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "token_block", "block"),
+    "fp8_weight_only": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "none", "channel"),
+}
+
+
+def never() -> Contest:
+    pytest.fail("a contest on an emulated GPU")
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "hk_backend")
+    say_modelled.cache_clear()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_layer_is_served_with_one_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with timed(HK_DEVICE=EMULATED):
+        for _ in range(2):
+            assert decide_linear("vLLM", "theirs", CASES[name], never, ALONE).verdict
+    (line,) = caplog.messages
+    kernels = family(catalogue("gfx950"), LAYERS[name])
+    times = (planned(kernels, rows, N, K, UNITS).microseconds for rows in ROWS)
+    by_rows = ", ".join(f"{m}: {duration(time)}" for m, time in zip(ROWS, times, strict=True))
+    assert line.endswith(f" is served: {MODELLED}; HK by rows: {by_rows}")
+
+
+def test_a_timed_launch_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    kernels = family(catalogue("gfx950"), LAYERS["bf16"])
+    with timed(launch(kernels, 64, N, K, microseconds=77.0), HK_DEVICE=EMULATED):
+        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+    assert "64: 77 us" in caplog.text
+
+
+def test_what_is_measured_or_given_has_no_such_line(caplog: pytest.LogCaptureFixture) -> None:
+    with timed(HK_DEVICE=EMULATED, HK_EVIDENCE="ignore"):
+        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+    with timed(HK_DEVICE="cpu"):
+        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+    assert not caplog.messages

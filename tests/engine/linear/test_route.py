@@ -56,19 +56,6 @@ def weight_of(scale: float = 1.0) -> torch.Tensor:
 X = torch.randn(3, 2, K, generator=torch.Generator().manual_seed(1)).bfloat16()
 
 
-def test_the_packed_weight_is_in_buffers() -> None:
-    """What an engine saves, moves and reloads."""
-    codes, scales = quantize_mx(weight_of(), "mxfp8")
-    layer = torch.nn.Module()
-    assert not is_attached(layer)
-    original = Original("a.b", codes, "mxfp8", scales, "mx", None)
-    attach(layer, pack_weight(codes, "mxfp8", scales, activations="mx"), original)
-    assert is_attached(layer)
-    # factors even where all are 1: other weights may need them, in the same compiled graph
-    assert set(dict(layer.named_buffers())) == {"hk_data", "hk_factors"}
-    assert "hk_data" in layer.state_dict()
-
-
 def test_a_weight_with_other_scales_is_refused_whole() -> None:
     """What is attached again is copied over what compiled graphs hold."""
     weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(2))
@@ -108,19 +95,6 @@ def test_calls_and_tokens_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (counters.dummy.calls, counters.dummy.tokens) == (1, 6)
 
 
-def test_captured_calls_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in a run with metadata, which no engine calls a dummy run: full graphs are made so."""
-    layer = layer_of(weight_of())
-    for is_dummy in (False, True):
-        monkeypatch.setattr(route, "_dummy_runs", [lambda is_dummy=is_dummy: is_dummy])
-        with monkeypatch.context() as patch:
-            patch.setattr(CpuDevice, "is_capturing", lambda _: True)
-            apply(layer, X)
-    counters = routes.counters("linear")
-    assert (counters.captured.calls, counters.captured.tokens) == (2, 12)
-    assert counters.served.calls == counters.dummy.calls == 0
-
-
 def test_calls_are_counted_under_torch_compile() -> None:
     """Python is traced once; what counts is inside the operator."""
     layer = layer_of(weight_of())
@@ -138,19 +112,6 @@ def test_the_operator_keeps_its_promises() -> None:
 
 
 # -- HK_CHECK
-
-
-def test_a_right_answer(checked: Callable[..., None]) -> None:
-    """In the given dtype; without HK_CHECK nothing is kept to compare it with."""
-    assert "hk_original" not in layer_of(weight_of()).__dict__
-    checked()
-    layer = layer_of(weight_of())
-    assert apply(layer, X, torch.arange(N).bfloat16()).shape == (3, 2, N)
-    assert apply(layer, X, out_dtype=torch.float32).dtype == torch.float32
-    counters = routes.counters("linear")
-    assert counters.checked_calls == 2
-    assert 0 < counters.max_check_error < tolerance(torch.bfloat16)
-    assert not routes.is_disabled("linear")
 
 
 def test_codes_are_compared_as_they_came(checked: Callable[..., None]) -> None:

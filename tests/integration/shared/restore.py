@@ -21,15 +21,11 @@ def restored(owners: list[Any], tables: list[Any]) -> Iterator[None]:
     finally:
         routes.reset()
         for owner, before in members:
-            put_back(owner, before)
+            for name in vars(owner).keys() - before.keys():
+                delattr(owner, name)
+            for name, member in before.items():
+                if vars(owner)[name] is not member:
+                    setattr(owner, name, member)
         for table, content in contents:
             table.clear()
             (table.update if isinstance(table, dict) else table.extend)(content)
-
-
-def put_back(owner: Any, before: dict[str, Any]) -> None:
-    for name in [name for name in vars(owner) if name not in before]:
-        delattr(owner, name)
-    for name, member in before.items():
-        if vars(owner)[name] is not member:
-            setattr(owner, name, member)

@@ -47,7 +47,6 @@ class Traffic:
 
 
 MIXED: Step = (DECODE, Row(50), Row(40, 90), FRESH)
-SPECULATING: Step = (VERIFY, Row(20), VERIFY, DECODE, SHORT_EXTEND, Row(40, 90))
 TRAFFIC = (
     Traffic(
         "chat with a template",

@@ -18,22 +18,23 @@ from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import Damage
 from tests.integration.shared.checkpoints.ours import ONLINE, make_folded
+from tests.integration.shared.e2e import linear_faults
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
-from tests.integration.shared.e2e.linear_faults import FAULTY
+from tests.integration.shared.e2e.linear_faults import FAULTY, ROTATION_FAULTS
 from tests.integration.shared.e2e.quantized import (
     assert_all_by_hk,
     assert_checked,
     assert_on_gfx950,
     assert_true,
+    error_in,
 )
-from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_and_red, scenario
 from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.integration.shared.linear.devices import GFX950
 from tests.models import random_prompts
 
 LENGTHS = [7, 64, 150]
-WEIGHTS = "model.safetensors"
+SCHEME = "ct-mxfp4-rotated"
 
 
 @dataclass(frozen=True)
@@ -195,10 +196,14 @@ class Rotated(Case):
 
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         made = self.made(checkpoint, folder)
-        one = replace(scenario(str(self), made, self.how.engine | self.more), environment=HK)
+        prompts = random_prompts(linear_faults.LENGTHS, seed=11)
+        faulty = [Round(prompts, 1, mutation=fault) for fault in ROTATION_FAULTS]
+        engine, rounds = self.how.engine | self.more, [Round(prompts, 3), *faulty]
+        model = str(made.checkpoint)
+        one = Scenario(str(self), model, rounds, "float32", engine, "float32_everywhere", HK)
         if self.ranks == 1:
             return [one]
-        checked = replace(one, environment=HK | {"HK_CHECK": "1"}, rounds=one.rounds[:1])
+        checked = replace(one, environment=HK | {"HK_CHECK": "1"}, rounds=rounds[:1])
         return [self.on_ranks(checked, self.how.dtype_of_ranks)]
 
     @property
@@ -207,13 +212,21 @@ class Rotated(Case):
 
     def check(self, served: Reader, made: Made) -> None:
         found = served(str(self)).only
-        if self.ranks == 1:
-            assert_right_and_red(found, made.truth)
+        right, *faulty = found.rounds
+        healthy = replace(found, rounds=[right])
+        assert_all_by_hk(healthy)
+        if self.ranks > 1:
+            assert len(right.workers) == 2
+            assert_checked(found)
+            assert_true(SCHEMES[SCHEME], found, made.truth, self.how.dtype_of_ranks)
             return
-        assert len(found.rounds[-1].workers) == 2
-        assert_all_by_hk(found)
-        assert_checked(found)
-        assert_true(SCHEMES[SCHEME], found, made.truth, self.how.dtype_of_ranks)
+        assert_true(SCHEMES[SCHEME], healthy, made.truth, "float32")
+        allowed = error_in("float32", healthy, made.truth)
+        mutated = [0, *(item.workers[0].mutated_calls for item in faulty)]
+        assert mutated == sorted(set(mutated)), "a fault that was not in place"
+        for item in faulty:
+            with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
+                assert_as_exact(error_of([item], str(made.truth)), allowed)
 
 
 class Folded(Rotated):

@@ -15,8 +15,8 @@ import torch
 from hk_backend.engine.linear import route
 from hk_backend.ops import PackedWeight
 from hk_backend.ops import linear as healthy
+from hk_backend.terms.weight_format import ROTATED
 from tests.integration.shared.checkpoints import SCHEMES
-from tests.integration.shared.e2e.rotation_faults import ROTATION_FAULTS
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.models import TINY_KV_HEADS
 
@@ -57,6 +57,24 @@ HEAD_SIZE, HIDDEN = 64, 256
 KEYS = TINY_KV_HEADS * HEAD_SIZE
 QKV, GATE_UP = 2 * KEYS + 2 * HIDDEN, 4 * HIDDEN
 """Output features of merged layers of the tiny Llama with heads of 64."""
+
+
+def not_rotated(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
+    """The inputs only rounded."""
+    rounded = ROTATED.get(weight.activations, weight.activations)
+    return healthy(x, replace(weight, activations=rounded, rotation=0), *rest)
+
+
+def half_a_block(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
+    """Half as many channels together."""
+    return healthy(x, replace(weight, rotation=weight.rotation // 2), *rest)
+
+
+ROTATION_FAULTS: dict[str, Callable[..., torch.Tensor]] = {
+    fault.__name__: fault for fault in (not_rotated, half_a_block)
+}
+
+
 KERNEL_FAULTS: dict[str, Callable[..., torch.Tensor]] = {
     fault.__name__: fault for fault in (next_scale, dropped_step, swapped_shards)
 }

@@ -34,14 +34,6 @@ class Scores:
 
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-ARITHMETICS = ("exact", "float32", *HALVES, "unrounded")
-"""How a checkpoint with `activations.json` is computed.
-
-"exact": what it means. "float32": the layers' sums carry the rounding errors of float32 sums, at
-random: two right engines may differ by as much, since a tie that rounds the other way changes a
-code. "float16", "bfloat16": everything is rounded to it. "unrounded": the layers' inputs are not
-rounded, which is wrong.
-"""
 
 
 Stored = Callable[[torch.Tensor], torch.Tensor]
@@ -65,6 +57,11 @@ def score(
     generation would have given these tokens.
 
     Args:
+        arithmetic: how a checkpoint with `activations.json` is computed. "exact": what it means.
+            "float32": the layers' sums carry the rounding errors of float32 sums, at random: two
+            right engines may differ by as much, since a tie that rounds the other way changes a
+            code. "float16", "bfloat16": everything is rounded to it. "unrounded": the layers'
+            inputs are not rounded, which is wrong.
         cache: of a Llama, what its attention reads; without it, the keys and values themselves.
     """
     scored_prompt = len(answer.prompt_logprobs)
