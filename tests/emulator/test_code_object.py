@@ -150,12 +150,6 @@ def test_the_metadata_has_the_size_of_arguments_that_a_descriptor_leaves_out(cod
         load(silent.replace(size + b"\x10", size + b"\0"))
 
 
-def test_the_descriptor_decides_where_it_has_a_size(code: bytes) -> None:
-    size = b".kernarg_segment_size"
-    assert size + b"\x10" in code
-    assert load(code.replace(size + b"\x10", size + b"\x18")).kernel("k").kernarg_size == 16
-
-
 def test_hidden_arguments_are_refused_at_launch(code: bytes) -> None:
     assert code.count(b"\xadglobal_buffer") == 2
     hidden = code.replace(b"\xadglobal_buffer", b"\xadhidden_block_"[:14], 1)

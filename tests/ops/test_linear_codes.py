@@ -11,7 +11,7 @@ import torch
 from hk_backend import reference
 from hk_backend.ops import linear
 from hk_backend.terms.weight_format import FORMATS
-from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
+from tests.ops.linear_cases import KINDS, Case, Layer, make
 from tests.ops.linear_oracle import check_result
 from tests.ops.test_linear_on_gfx950 import SERVED
 
@@ -51,17 +51,6 @@ def test_on_gfx950(kind: tuple[str, str, str], on_gfx950: None) -> None:
     check_rows(kind)
     layer = make(Case(*kind, m=9, n=40, k=256, out_dtype=torch.bfloat16))
     assert torch.equal(run(layer, *quantised(layer)), layer.run())
-
-
-@pytest.mark.parametrize("layout", X_LAYOUTS)
-def test_strides(layout: str, on_gfx950: None) -> None:
-    layer = make(Case("fp8_e4m3fn", "token", "channel", m=6))
-    codes, scales = quantised(layer)
-    hostile = laid_out(codes.view(torch.uint8), layout).view(torch.float8_e4m3fn)
-    apart = torch.full((6, 3), torch.nan)[:, 1:2]
-    apart.copy_(scales)
-    found = run(layer, hostile, apart.view(*hostile.shape[:-1], 1))
-    check_result(layer, found.reshape(6, -1))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] == "tensor"])

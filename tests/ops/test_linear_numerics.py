@@ -120,18 +120,6 @@ def test_sums_that_cancel(format: str, isa: str) -> None:
         check(layer)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_zeros_give_zero_and_the_bias(format: str, isa: str) -> None:
-    for activations in FORMATS[format].activations:
-        for m in (3, M):
-            layer = make(Case(format, activations, m=m, bias=torch.bfloat16))
-            layer.x.zero_()
-            assert layer.bias is not None
-            assert torch.equal(layer.run(), layer.bias.float().expand(m, -1))
-            layer.bias = None
-            assert not layer.run().any()
-
-
 def test_float16_overflows_to_infinity_where_it_must(isa: str) -> None:
     for m in (2, M):
         layer = make(Case("fp16", m=m, k=8, n=3, out_dtype=None))

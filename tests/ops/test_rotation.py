@@ -75,26 +75,6 @@ def test_one_channel_comes_out_in_all_exactly(block: int) -> None:
             assert torch.equal(rotated(x, block), want.double())
 
 
-@BLOCKS
-def test_whole_numbers_are_exact_before_the_factor(block: int) -> None:
-    """So that no order of additions, and no fused one, could give other bits."""
-    x = torch.randint(-255, 256, (9, 2 * block), generator=torch.Generator().manual_seed(3)).float()
-    sums = (x.double().unflatten(-1, (2, block)) @ signs_of(block)).flatten(-2)
-    want = (sums * factor(block).double()).float()
-    assert torch.equal(rotated_float32(x, block), want)
-
-
-@BLOCKS
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_what_is_not_finite_stays_in_its_block(value: float, block: int) -> None:
-    x = torch.ones(2, 3 * block)
-    x[1, block + 5] = value
-    broken = ~rotated_float32(x, block).isfinite()
-    want = torch.zeros_like(broken)
-    want[1, block : 2 * block] = True
-    assert torch.equal(broken, want)
-
-
 @pytest.mark.parametrize("block", [0, 16, 48, 256])
 def test_what_is_no_rotation_is_named(block: int) -> None:
     with pytest.raises(ValueError, match=rf"^block: {block} is not valid: expected .*32, 64, 128"):

@@ -6,18 +6,15 @@ it says so when a kernel uses it.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from hk_backend.kernels.toolchain import build, compiler
-from hk_backend.kernels.toolchain.sources import SOURCES
 from tests.tiles.launch import GFX942, GFX950, arches, errors_of
 
 INCLUDE = build.ROOT / "csrc" / "include"
 HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.hpp"))
-KERNELS = [path for path in (build.ROOT / SOURCES).rglob("*") if path.is_file()]
 
 
 @arches
@@ -27,23 +24,6 @@ def test_each_header_compiles_by_itself(arch: str, tmp_path: Path) -> None:
         (tmp_path / f"{number}.hip").write_text(f'#include "{header}"\n')
     flags = [*build.FLAGS, f"-I{INCLUDE}", f"--offload-arch={arch}", "-fsyntax-only"]
     compiler.find().run("clang++", *flags, *sorted(tmp_path.glob("*.hip")), cwd=build.ROOT)
-
-
-def test_only_the_seam_asks_for_the_arch() -> None:
-    asked = {
-        path.name
-        for path in [*KERNELS, *INCLUDE.rglob("*.hpp")]
-        if re.search(r"^\s*#\s*(if|ifdef|ifndef|elif)|__gfx", path.read_text(), re.MULTILINE)
-    }
-    assert asked == {"arch.hpp"}
-
-
-def test_nothing_but_the_language_is_included() -> None:
-    for path in [*KERNELS, *INCLUDE.rglob("*.hpp")]:
-        for included in re.findall(r"^\s*#\s*include\s*(\S+)", path.read_text(), re.MULTILINE):
-            name = included.strip('"')
-            assert included[0] == '"', f"{path.name} includes {included}"
-            assert (path.parent / name).is_file() or (INCLUDE / name).is_file()
 
 
 TILE = '#include "hk/hk.hpp"\nusing namespace hk;\nusing Tile = SharedTile<bf16, 64, 64>;\n'

@@ -3,27 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from hk_backend.kernels.row_sources import PAGED, block_reciprocal
-from tests.tiles.launch import launch
-
-BLOCK_SIZES = [16, 32, 48, 80, 128]
-
-
-def reciprocal(block_size: int) -> int:
-    """As 32 bits of the argument's signed number."""
-    return int(np.uint32(block_reciprocal(PAGED, block_size)).astype(np.int32))
-
-
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
-def test_block_index_is_exact(block_size: int) -> None:
-    """Of every row up to 2^20, by multiplication with a reciprocal."""
-    rows = 2**20
-    out = np.empty(rows, np.uint32)
-    numbers = [rows, block_size, 0, reciprocal(block_size)]
-    launch("block_indices", out, np.zeros(1, np.int32), numbers=numbers)
-    np.testing.assert_array_equal(out, np.arange(rows) // block_size)
 
 
 def test_the_reciprocal_is_exact_for_all_it_claims() -> None:

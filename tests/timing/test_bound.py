@@ -8,11 +8,11 @@ import pytest
 
 from hk_backend import _emulator
 from hk_backend.timing import model
-from hk_backend.timing.bound import Bound, Limits, bound, is_matrix_bound, limits
-from hk_backend.timing.busiest import IDLE, LAUNCH, Busiest, busiest, units
+from hk_backend.timing.bound import Bound, Limits, bound, limits
+from hk_backend.timing.busiest import IDLE, LAUNCH, Busiest, busiest
 from hk_backend.timing.model import Modelled
 from hk_backend.timing.workgroup import longest
-from tests.timing.launches import GEMM, MANY, PACKED, traced
+from tests.timing.launches import MANY, PACKED, traced
 
 
 def bound_of(kernel: str, shape: str, **changes: float) -> Bound:
@@ -47,25 +47,11 @@ def test_issue_is_the_bound() -> None:
     assert bound_of(PACKED, MANY, issue=80).kind == "issue"
 
 
-def test_empty_compute_units_are_the_bound() -> None:
-    found = bound_of(PACKED, "heads=8/1,tokens=256,causal", launch=1)
-    assert found.kind == "tail"
-    assert found.tail_share > 0.9
-
-
 def test_the_launch_is_the_bound() -> None:
     found = bound_of(PACKED, MANY, launch=10000)
     assert found.kind == "launch"
     modelled, _ = limits_of(PACKED, MANY, launch=10000)
     assert found.launch_share == pytest.approx(10000 / modelled.microseconds)
-
-
-def test_units_are_sorted_and_the_vector_port_issues_matrix_instructions() -> None:
-    modelled, _ = limits_of(PACKED, MANY)
-    shares = units(modelled)
-    assert list(shares.values()) == sorted(shares.values(), reverse=True)
-    port = modelled.unit_share["vector"] + modelled.unit_share["matrix issue"]
-    assert shares["vector"] == port
 
 
 def test_limits_follow_from_the_parameters() -> None:
@@ -74,11 +60,6 @@ def test_limits_follow_from_the_parameters() -> None:
     assert limit.peak_flops == pytest.approx(2.5e15 / 2, rel=0.01)
     assert limit.clocked_flops / limit.peak_flops == pytest.approx(modelled.clock_ghz / 1.2)
     assert modelled.flops_per_second < limit.clocked_flops
-
-
-def test_a_gemm_of_one_row_is_bound_by_memory_and_a_square_one_is_not() -> None:
-    assert not is_matrix_bound(*limits_of(GEMM, "m=1,n=512,k=512"))
-    assert is_matrix_bound(*limits_of(GEMM, "m=4096,n=4096,k=64000"))
 
 
 # --- the busiest unit -----------------------------------------------------------------------------
@@ -100,12 +81,6 @@ def hand_made(units: dict[str, float], **changes: float) -> Modelled:
 def test_the_busiest_unit() -> None:
     assert busiest(hand_made(SHARES)) == Busiest("matrix", 0.5)
     assert busiest(hand_made({**SHARES, "lds": 0.9})) == Busiest("lds", 0.9)
-
-
-def test_issuing_matrix_instructions_takes_the_vector_port() -> None:
-    found = busiest(hand_made({**SHARES, "matrix issue": 0.1}))
-    assert found.name == "vector"
-    assert found.share == pytest.approx(0.55)
 
 
 def test_units_without_work_and_the_launch_itself() -> None:

@@ -14,7 +14,6 @@ from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import model, standard
 from hk_backend.timing.launch import Launch, Traced, trace
-from hk_backend.timing.model import Modelled
 from hk_backend.timing.workloads import attention
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
@@ -29,12 +28,6 @@ def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> Traced:
     return trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
 
 
-@functools.cache
-def unchanged() -> Modelled:
-    """The time of many heads, on the machine as it is."""
-    return model.time(traced(heads=64))
-
-
 def test_a_launch_lasts_at_least_as_long_as_its_longest_workgroup() -> None:
     modelled = model.time(traced())
     longest = max(modelled.lengths.values())
@@ -42,17 +35,6 @@ def test_a_launch_lasts_at_least_as_long_as_its_longest_workgroup() -> None:
     assert modelled.microseconds > longest / modelled.clock_ghz / 1e3
     assert 0 < modelled.busy_share <= 1
     assert all(share <= 1 for share in modelled.unit_share.values())
-
-
-def test_workgroups_with_more_to_do_take_longer() -> None:
-    lengths = list(model.time(traced()).lengths.values())
-    assert lengths == sorted(lengths)
-
-
-def test_a_device_with_half_the_units_takes_longer() -> None:
-    whole = unchanged()
-    half = model.time(traced(heads=64), {"compute_units": 128})
-    assert 1.5 < half.clocks / whole.clocks < 2.5
 
 
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
@@ -90,13 +72,6 @@ def test_workgroups_that_share_a_cu_share_its_units(rounds: int) -> None:
     # of a CU: `rounds` workgroups of 4000 clocks and as many of 8000
     assert modelled.clocks == pytest.approx(rounds * 12000, rel=0.15)
     assert modelled.unit_share["vector"] > 0.8
-
-
-@needs_llvm
-def test_few_workgroups_have_a_cu_each() -> None:
-    modelled = model.time(vector_launch([1.0] * 2))
-    assert modelled.clocks == pytest.approx(4000, rel=0.15)
-    assert modelled.unit_share["vector"] == pytest.approx(2 / 256, rel=0.15)
 
 
 # --- which of several kernels serves a shape ------------------------------------------------------

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 from hk_backend.bench.attention.explain import Explanation, explain
-from hk_backend.kernels import NoKernel, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.kernels.attention_plan import GAP
-from hk_backend.timing.launch import trace
-from hk_backend.timing.model import time
-from hk_backend.timing.standard import batch, serving
 from hk_backend.timing.workloads.attention import Shape
 from tests.seed import draw
 
@@ -113,27 +110,3 @@ def test_an_extend_of_200_tokens_over_8000() -> None:
     chosen = times(EXTEND, 128)[0]
     launches = 2 if explained(name(EXTEND), 128).rivals[0].parts > 1 else 1
     assert chosen - launches * GAP <= 20
-
-
-FRESH = {
-    (1, 128): 6.48, (1, 256): 10.75, (1, 512): 15.85, (1, 1024): 26.26,
-    (2, 128): 6.49, (2, 256): 10.80, (2, 512): 16.02, (2, 1024): 26.93,
-    (4, 128): 6.52, (4, 256): 10.89, (4, 512): 17.40, (4, 1024): 49.05,
-    (8, 128): 8.64, (8, 256): 14.18, (8, 512): 33.91, (8, 1024): 89.34,
-}  # fmt: skip
-"""By requests and tokens of each, heads 32/8, d=128: microseconds of the only kernel that there was
-at first, with 256 rows of one head, by this model; without what the launch costs."""
-
-
-def test_batches_of_fresh_prompts() -> None:
-    """The bar is 1.5 of what there was at first, in geometric mean; no shape is slower."""
-    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": "none", "padded": False}
-    family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
-    assert not isinstance(family, NoKernel)
-    ratios = []
-    for (requests, tokens), before in FRESH.items():
-        _, launch = serving(family, batch(requests, tokens, 32, 8, True), UNITS)
-        modelled = time(trace(launch, threads=1)).stream_microseconds - GAP
-        ratios.append(before / modelled)
-    assert min(ratios) >= 1
-    assert math.prod(ratios) ** (1 / len(ratios)) >= 1.5

@@ -9,7 +9,7 @@ import pytest
 from hk_backend.timing import model
 from hk_backend.timing.sensitivity import LEAST, UNSURE, Effect, effects, table
 from hk_backend.timing.workgroup import NO_LINE, Workgroup, longest
-from tests.timing.launches import GEMM, MANY, PACKED, SEVERAL, modelled, traced
+from tests.timing.launches import GEMM, PACKED, modelled, traced
 
 LAUNCHES = [(PACKED, "heads=8/1,tokens=1024,causal"), (GEMM, "m=512,n=512,k=2048")]
 
@@ -40,30 +40,6 @@ def test_lines_are_of_the_source(kernel: str, shape: str) -> None:
     assert totals == sorted(totals, reverse=True)
 
 
-def test_matrix_lines_are_in_the_tile_language_s_arch() -> None:
-    lines = workgroup(*LAUNCHES[0]).lines
-    assert {at.partition(":")[0] for at, clocks in lines.items() if "matrix" in clocks.issue} == {
-        "csrc/include/hk/arch/gfx950.hpp"
-    }
-
-
-def test_phases_add_up_and_the_loop_grows_with_the_work() -> None:
-    short, long = (workgroup(GEMM, f"m=512,n=512,k={k}") for k in (1024, 4096))
-    assert short.phases is not None
-    assert long.phases is not None
-    for found, phases in ((short, short.phases), (long, long.phases)):
-        assert phases.before + phases.loop + phases.after == pytest.approx(found.clocks)
-        assert phases.before > 0
-        assert phases.after > 0
-    assert long.phases.iterations - short.phases.iterations == (4096 - 1024) / 64
-    assert long.phases.loop == pytest.approx(
-        short.phases.loop * long.phases.iterations / short.phases.iterations, rel=0.05
-    )
-    assert long.phases.before + long.phases.after == pytest.approx(
-        short.phases.before + short.phases.after, rel=0.05
-    )
-
-
 def test_waits_are_named_by_what_is_slow() -> None:
     launch = LAUNCHES[0]
     base, slow = workgroup(*launch), workgroup(*launch, lds_latency=2000)
@@ -72,17 +48,6 @@ def test_waits_are_named_by_what_is_slow() -> None:
     # one wave waits for its copy, the others at the barrier for that wave
     memory = slow.wave_clocks.stalls["vector memory"] + slow.wave_clocks.stalls["barrier"]
     assert memory > 0.8 * slow.wave_clocks.total
-
-
-def test_several_workgroups_on_a_cu_are_averaged() -> None:
-    assert modelled(PACKED, MANY, **SEVERAL).resident == 2
-    found = workgroup(PACKED, MANY, **SEVERAL)
-    of_waves = sum(w.wave_clocks for w in found.time.workgroups)
-    waves = found.waves * len(found.time.workgroups)
-    assert found.wave_clocks.total * waves == pytest.approx(of_waves)
-    assert found.phases is not None
-    parts = found.phases.before + found.phases.loop + found.phases.after
-    assert parts == pytest.approx(found.clocks)
 
 
 # --- which parameters a figure depends on ---------------------------------------------------------
@@ -117,12 +82,6 @@ def test_only_unsure_ones_that_matter_and_are_not_set_the_largest_first(
     largest = effects_found[0].parameter
     without = effects(traced(PACKED, SHAPE), {largest.name: largest.value})
     assert largest.name not in {effect.parameter.name for effect in without}
-
-
-def test_a_launch_that_takes_no_time_depends_on_the_launch() -> None:
-    largest = effects(traced(PACKED, "heads=1/1,tokens=1"), {"launch": 1000.0})
-    assert largest == []  # all the rest is less than LEAST of a millisecond
-    assert effects(traced(PACKED, "heads=1/1,tokens=1"), {})[0].parameter.name == "launch"
 
 
 def test_an_arch_without_a_model_is_refused() -> None:

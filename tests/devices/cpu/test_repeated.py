@@ -89,20 +89,6 @@ def test_another_weight_at_the_same_address_is_not_taken(
         run(device, shorter, x)
 
 
-def test_other_factors_of_the_same_size_are_not_mistaken(
-    device: CpuDevice, packed: PackedWeight
-) -> None:
-    """The kept call holds the addresses of its own."""
-    x = torch.zeros(3, K, dtype=BF16)
-    ones, twos = (
-        PackedWeight(packed.data, torch.full((N,), factor), None, None, *fields(packed))
-        for factor in (1.0, 2.0)
-    )
-    run(device, ones, x)
-    assert repeat(device, ones, x) is not None
-    assert repeat(device, twos, x) is None
-
-
 def fields(packed: PackedWeight) -> tuple[str, int, int, str, str]:
     return packed.format, packed.n, packed.k, packed.activations, packed.layout
 

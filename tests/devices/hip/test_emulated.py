@@ -24,7 +24,6 @@ from hk_backend.devices.hip.emulated import (
     EmulatedLibrary,
     EmulatorError,
     Progress,
-    spanned_bytes,
 )
 from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -162,24 +161,6 @@ def test_a_finding_is_an_error(library: EmulatedLibrary) -> None:
     check(call, weights_dtype=BF16)  # and it goes on
 
 
-def test_progress_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Once that it is slow, and then how far it is, if that has not been said for a while."""
-    slow = "hk_backend: emulated:gfx950 executes machine code on the CPU: slow"
-    progress = Progress("emulated:gfx950")
-    for _ in range(2):
-        with progress.of(Work(100, "rows")):
-            pass
-    assert [record.message for record in caplog.records] == [slow]
-    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
-    with progress.of(Work(28, "rows")):
-        pass
-    assert "228 rows so far" in caplog.records[-1].message
-    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
-    with progress.of(Work(5, "bytes")):
-        pass
-    assert "5 bytes so far" in caplog.records[-1].message, "each kind of work for itself"
-
-
 def test_a_long_launch_says_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -232,15 +213,6 @@ def test_a_call_that_is_not_served_is_refused_before_anything_is_written(
     assert library.report()["kernels"] == {}
 
 
-def test_a_reset_library_gets_a_device_of_its_own(library: EmulatedLibrary) -> None:
-    """Handles of kernels that were loaded before a reset do not launch."""
-    call = make(case(((20, 20),), (2, 1), 64, BF16))
-    attention_prefill(**call)
-    library.reset("gfx950")
-    attention_prefill(**call)
-    assert len(library.report()["kernels"]) == 1
-
-
 def test_an_installation_without_the_emulator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -252,11 +224,3 @@ def test_an_installation_without_the_emulator(
         "the emulator cannot be loaded"
         in supports_attention(AttentionRequest("cpu", BF16, 4, 2, 64)).why
     )
-
-
-def test_the_bounds_of_a_view() -> None:
-    tensor = torch.zeros(10, 4, 8, dtype=BF16)
-    assert spanned_bytes(tensor) == 640
-    assert spanned_bytes(tensor[:, 1]) == 2 * (9 * 32 + 8)
-    assert spanned_bytes(tensor[2:3, :, :1]) == 2 * (3 * 8 + 1)
-    assert spanned_bytes(tensor[:0]) == 0

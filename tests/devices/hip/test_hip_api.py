@@ -26,16 +26,6 @@ from tests.devices.hip.hip_calls import (
 )
 
 
-def test_devices(library: EmulatedLibrary) -> None:
-    library.call("hipInit", 0)
-    assert library.device_count() == 2
-    assert number(library, "hipGetDevice") == 0
-    library.call("hipSetDevice", 1)
-    assert number(library, "hipGetDevice") == 1
-    assert code(library, "hipSetDevice", 2) == hip_calls.INVALID_DEVICE
-    assert number(library, "hipDriverGetVersion") == number(library, "hipRuntimeGetVersion") > 0
-
-
 @pytest.mark.parametrize(
     ("arch", "units", "lds", "features"),
     [("gfx950", 256, 160 << 10, ":sramecc+:xnack-"), ("gfx942", 304, 64 << 10, ":sramecc+:xnack-")],
@@ -69,25 +59,6 @@ def test_properties(
     assert code(library, "hipGetDevicePropertiesR0600", raw, -1) == hip_calls.INVALID_DEVICE
 
 
-def test_the_last_error_is_kept_until_it_is_read(library: EmulatedLibrary) -> None:
-    assert code(library, "hipGetLastError") == hip_calls.SUCCESS
-    assert code(library, "hipSetDevice", 9) == hip_calls.INVALID_DEVICE
-    library.device_count()  # a success does not clear it
-    assert code(library, "hipPeekAtLastError") == hip_calls.INVALID_DEVICE
-    assert code(library, "hipGetLastError") == hip_calls.INVALID_DEVICE
-    assert code(library, "hipGetLastError") == hip_calls.SUCCESS
-
-
-def test_error_names(library: EmulatedLibrary) -> None:
-    named = {0: "Success", 1: "ErrorInvalidValue", 209: "ErrorNoBinaryForGpu", 600: "ErrorNotReady"}
-    named |= {709: "ErrorContextIsDestroyed", 719: "ErrorLaunchFailure", 424242: "ErrorUnknown"}
-    for error, name in named.items():
-        assert library.dll.hipGetErrorName(error).decode() == f"hip{name}"
-        assert library.dll.hipGetErrorString(error)
-    captures = {library.dll.hipGetErrorName(error) for error in (401, 700, *range(900, 909))}
-    assert len(captures) == 11
-
-
 def test_an_error_names_the_call_and_does_not_stay_behind(library: EmulatedLibrary) -> None:
     with pytest.raises(HipError, match=r"hipSetDevice: hipErrorInvalidDevice \(101\): invalid dev"):
         library.call("hipSetDevice", 5)
@@ -96,21 +67,6 @@ def test_an_error_names_the_call_and_does_not_stay_behind(library: EmulatedLibra
     assert code(library, "hipPeekAtLastError") == hip_calls.SUCCESS, (
         "torch would report it as its own"
     )
-
-
-def test_copies(library: EmulatedLibrary) -> None:
-    data = (c_int * 4)(1, 2, 3, 4)
-    first, second = malloc(library, 16), malloc(library, 16)
-    size = c_size_t(16)
-    library.call("hipMemcpy", c_void_p(first), data, size, hip_calls.HOST_TO_DEVICE)
-    library.call("hipMemcpy", c_void_p(second), c_void_p(first), size, hip_calls.DEVICE_TO_DEVICE)
-    assert read(library, second, 4) == [1, 2, 3, 4]
-    library.call("hipMemcpy", c_void_p(second + 4), c_void_p(first), c_size_t(8), hip_calls.DEFAULT)
-    assert read(library, second, 4) == [1, 1, 2, 4]
-    library.call("hipMemset", c_void_p(second), 0, c_size_t(8))
-    assert read(library, second, 4) == [0, 0, 2, 4]
-    library.call("hipFree", c_void_p(first))
-    library.call("hipFree", None)
 
 
 def test_copies_past_an_allocation_are_refused(library: EmulatedLibrary) -> None:
@@ -165,17 +121,6 @@ def test_work_runs_when_it_is_waited_for(library: EmulatedLibrary, small: Catalo
     assert list(host) == [5] * COUNT
     assert code(library, "hipStreamQuery", c_void_p(mine)) == hip_calls.SUCCESS
     assert code(library, "hipGetLastError") == hip_calls.SUCCESS, "not ready is no error"
-
-
-def test_streams_know_their_device(library: EmulatedLibrary) -> None:
-    mine = stream(library)
-    library.call("hipSetDevice", 1)
-    other = stream(library)
-    assert (library.stream_device(mine), library.stream_device(other)) == (0, 1)
-    assert library.stream_device(0) == 1, "the null stream is the current device's"
-    library.call("hipStreamDestroy", c_void_p(mine))
-    assert code(library, "hipStreamSynchronize", c_void_p(mine)) == hip_calls.CONTEXT_IS_DESTROYED
-    assert code(library, "hipStreamQuery", c_void_p(0xDEAD0)) == hip_calls.CONTEXT_IS_DESTROYED
 
 
 def test_the_null_stream_waits_for_blocking_streams(library: EmulatedLibrary) -> None:

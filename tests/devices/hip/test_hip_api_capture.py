@@ -10,7 +10,7 @@ import pytest
 
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from tests.devices.hip import hip_calls
-from tests.devices.hip.graph import Graph, Mode, end
+from tests.devices.hip.graph import Mode, end
 from tests.devices.hip.hip_calls import code, event, malloc, read, stream
 
 NONE, ACTIVE, INVALIDATED = range(3)
@@ -194,24 +194,6 @@ def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibra
     assert read(library, device, 1) == [0x01010101]
 
 
-def test_a_fork_is_part_of_the_graph(library: EmulatedLibrary) -> None:
-    """Another stream, between two events; it captures too, and its work runs in between."""
-    device, joined = malloc(library, 4), event(library)
-    graph = Graph(library, stream(library, non_blocking=True))
-    with graph.capture():
-        fill(library, graph.stream, device)
-        other = fork(library, graph.stream)
-        assert ended(library, other) == hip_calls.CAPTURE_UNMATCHED
-        library.call("hipMemsetAsync", c_void_p(device), 2, SIZE, c_void_p(other))
-        library.call("hipEventRecord", c_void_p(joined), c_void_p(other))
-        library.call("hipStreamWaitEvent", c_void_p(graph.stream), c_void_p(joined), 0)
-    assert status(library, other) == NONE
-    assert code(library, "hipEventQuery", c_void_p(joined)) == hip_calls.SUCCESS
-    assert len(graph.node_types()) == 2
-    graph.replay()
-    assert read(library, device, 1) == [0x02020202]
-
-
 def fork(library: EmulatedLibrary, capturing: int) -> int:
     """Another stream that waits for an event of it, and captures from then on."""
     forked, other = event(library), stream(library, True)
@@ -227,36 +209,3 @@ def test_a_fork_that_does_not_come_back(library: EmulatedLibrary) -> None:
     fill(library, other, malloc_relaxed(library))
     assert ended(library, mine) == hip_calls.CAPTURE_UNJOINED
     assert (status(library, mine), status(library, other)) == (NONE, NONE)
-
-
-def test_events_across_the_border(library: EmulatedLibrary) -> None:
-    outside, inside = event(library), event(library)
-    library.call("hipEventRecord", c_void_p(outside), c_void_p(stream(library, True)))
-    mine = begin(library, Mode.RELAXED)
-    never = c_void_p(event(library))
-    assert code(library, "hipStreamWaitEvent", c_void_p(mine), never, 0) == hip_calls.SUCCESS
-    wait = ("hipStreamWaitEvent", c_void_p(mine), c_void_p(outside), 0)
-    assert code(library, *wait) == hip_calls.CAPTURE_ISOLATION
-    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-    for name in ("hipEventQuery", "hipEventSynchronize"):
-        mine = begin(library, Mode.RELAXED)
-        library.call("hipEventRecord", c_void_p(inside), c_void_p(mine))
-        assert code(library, name, c_void_p(inside)) == hip_calls.CAPTURED_EVENT
-        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-        assert code(library, name, c_void_p(inside)) == hip_calls.SUCCESS, "the capture is over"
-    first, second = begin(library), begin(library)
-    library.call("hipEventRecord", c_void_p(inside), c_void_p(first))
-    wait = ("hipStreamWaitEvent", c_void_p(second), c_void_p(inside), 0)
-    assert code(library, *wait) == hip_calls.CAPTURE_MERGE
-    assert ended(library, first) == ended(library, second) == hip_calls.CAPTURE_INVALIDATED
-
-
-def test_a_stream_that_is_destroyed(library: EmulatedLibrary) -> None:
-    """The capture that it began is over; of another one it leaves a hole."""
-    mine = begin(library)
-    other = fork(library, mine)
-    library.call("hipStreamDestroy", c_void_p(other))
-    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-    mine = begin(library)
-    library.call("hipStreamDestroy", c_void_p(mine))
-    library.call("hipDeviceSynchronize")

@@ -11,8 +11,8 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.kernels import Catalogue
 from tests.devices.hip import hip_calls
-from tests.devices.hip.graph import Graph, instantiate
-from tests.devices.hip.hip_calls import COUNT, code, fill, function, malloc, read, stream
+from tests.devices.hip.graph import Graph
+from tests.devices.hip.hip_calls import COUNT, fill, function, malloc, read, stream
 from tests.devices.hip.small_kernels import BLOCK
 
 KERNEL, COPY, FILL, GRAPH = 0, 1, 2, 4
@@ -89,49 +89,6 @@ def test_a_replay_reads_the_memory_as_it_is_then(library: EmulatedLibrary, graph
         assert read(library, out, 2) == [value, 0x03030303]
 
 
-def test_graphs_in_a_stream_s_order_and_in_a_graph(
-    library: EmulatedLibrary, small: Catalogue, graph: Graph
-) -> None:
-    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
-    with graph.capture():
-        fill(library, handle, out, 1, on=graph.stream)
-    outer = Graph(library, graph.stream)
-    with outer.capture():
-        graph.launch()
-        fill(library, handle, out + 4, 2, 1, on=graph.stream)
-    assert outer.node_types() == [GRAPH, KERNEL]
-    fill(library, handle, out, 3, on=graph.stream)
-    outer.launch()
-    fill(library, handle, out + 8, 4, 1, on=graph.stream)
-    library.synchronise(graph.stream)
-    assert read(library, out, 4) == [1, 2, 4, 1]
-
-
-def test_what_is_launched_needs_neither_graph_nor_executable(
-    library: EmulatedLibrary, graph: Graph
-) -> None:
-    out = malloc(library, 4)
-    with graph.capture():
-        filled(library, out, 1, graph.stream)
-    again = instantiate(library, graph.handle)
-    library.call("hipGraphDestroy", c_void_p(graph.handle))
-    graph.launch()
-    library.call("hipGraphExecDestroy", c_void_p(graph.executable))
-    library.synchronise(graph.stream)
-    assert read(library, out, 1) == [0x01010101]
-    for name, handle in (("hipGraphDestroy", graph.handle), ("hipGraphDestroy", again)):
-        assert code(library, name, c_void_p(handle)) == hip_calls.ILLEGAL_STATE
-    for gone in (graph.executable, graph.handle, 0):
-        launch = ("hipGraphLaunch", c_void_p(gone), c_void_p(graph.stream))
-        assert code(library, *launch) == hip_calls.INVALID_VALUE
-    found = c_void_p()
-    make = ("hipGraphInstantiateWithFlags", byref(found))
-    assert (
-        code(library, *make, c_void_p(graph.handle), ctypes.c_ulonglong(0))
-        == hip_calls.INVALID_VALUE
-    )
-
-
 def test_memory_that_is_gone_when_a_graph_is_replayed(
     library: EmulatedLibrary, small: Catalogue, graph: Graph
 ) -> None:
@@ -148,15 +105,3 @@ def test_memory_that_is_gone_when_a_graph_is_replayed(
         library.synchronise(copies.stream)
     with pytest.raises(HipError, match=r"\(719\): .*out-of-bounds"):
         graph.replay()
-
-
-def test_a_module_s_code_stays_with_the_graph(
-    library: EmulatedLibrary, small: Catalogue, graph: Graph
-) -> None:
-    entry, out = small.kernel("fill"), malloc(library, 4 * COUNT)
-    module = library.load(entry)
-    with graph.capture():
-        fill(library, library.function(module, entry.symbol), out, 9, on=graph.stream)
-    library.call("hipModuleUnload", c_void_p(module))
-    graph.replay()
-    assert read(library, out, COUNT) == [9] * COUNT

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import zlib
-from ctypes import byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_void_p
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,24 +19,9 @@ from tests.devices.hip.hip_calls import (
     fill,
     function,
     malloc,
-    pointer,
     read,
 )
 from tests.devices.hip.small_kernels import BLOCK, STRAY, WIDE_LDS
-
-
-def test_modules(library: EmulatedLibrary, small: Catalogue) -> None:
-    module = library.load(small.kernel("fill"))
-    assert library.function(module, "fill") == library.function(module, "fill")
-    found = c_void_p()
-    get = ("hipModuleGetFunction", byref(found), c_void_p(module))
-    assert code(library, *get, b"nothing") == hip_calls.NOT_FOUND
-    assert code(library, *get, b"") == hip_calls.INVALID_VALUE
-    handle = library.function(module, "fill")
-    library.call("hipModuleUnload", c_void_p(module))
-    assert code(library, *get, b"fill") == hip_calls.INVALID_HANDLE
-    with pytest.raises(HipError, match="InvalidHandle"):
-        fill(library, handle, 0, 0)
 
 
 def test_images_that_are_not_for_this_device(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -138,24 +122,6 @@ def test_an_endless_loop_is_found(library: EmulatedLibrary, small: Catalogue) ->
     library.launch(handle, (1, 1, 1), BLOCK, 0, 0, argument)
     assert code(library, "hipDeviceSynchronize") == hip_calls.LAUNCH_FAILURE
     assert "endless" in library.report()["findings"][0]["check"]
-
-
-def test_mapped_host_memory_may_overlap(library: EmulatedLibrary, small: Catalogue) -> None:
-    host = (c_int * COUNT)()
-    addresses = [
-        pointer(library, "hkEmulatedMap", host, c_size_t(size), b"host") for size in (4, 4 * COUNT)
-    ]
-    handle = function(library, small, "fill")
-    fill(library, handle, addresses[1], 3)
-    library.synchronise(0)
-    assert list(host) == [3] * COUNT
-    fill(library, handle, addresses[0], 4)
-    assert code(library, "hipStreamSynchronize", None) == hip_calls.LAUNCH_FAILURE
-    assert host[1] == 3, "past the first region's end"
-    assert "host" in json.dumps(library.report()["findings"][0])
-    for address in addresses:
-        library.unmap(address)
-    assert code(library, "hkEmulatedUnmap", c_void_p(addresses[0])) == hip_calls.INVALID_VALUE
 
 
 def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:

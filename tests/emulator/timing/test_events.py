@@ -75,17 +75,6 @@ def test_clocks_by_instruction_are_those_of_the_events() -> None:
     assert sum(expected.values()) == time.workgroups[0].wave_clocks
 
 
-def test_only_what_overlaps_the_clocks_is_kept() -> None:
-    traced, time = replayed(BODY)
-    every = _emulator.wave_events(traced, time)
-    middle = (time.clocks // 3, time.clocks // 2)
-    _, cut = replayed(BODY, middle)
-    kept = _emulator.wave_events(traced, cut)
-    overlaps = (every["start"] < middle[1]) & (every["start"] + every["clocks"] > middle[0])
-    assert kept.tolist() == every[overlaps].tolist()
-    assert 0 < len(kept) < len(every)
-
-
 def test_units_work_as_long_as_they_are_busy() -> None:
     _, time = replayed(BODY)
     events, names = _emulator.unit_events(time), _emulator.unit_names()
@@ -124,13 +113,3 @@ def test_the_loop_is_where_most_is_executed() -> None:
     assert len(in_loop) == sum(times[pc][1] == 20 * 8 for pc in times) == 9
     workgroup = time.workgroups[0]
     assert 0 < workgroup.loop_start < workgroup.loop_end < workgroup.end
-
-
-def test_the_loop_lasts_to_the_end_of_its_last_instruction() -> None:
-    """Which here is the last but one: a jump that is not taken."""
-    loop = "s_mov_b32 s8, 0\n 1:\n s_add_u32 s8, s8, 1\n s_cmp_lt_u32 s8, 9\n s_cbranch_scc1 1b\n"
-    traced, time = replayed(loop, waves=1)
-    (workgroup,) = time.workgroups
-    assert workgroup.loop_end == workgroup.end - 4
-    first = _emulator.wave_events(traced, time)
-    assert workgroup.loop_start == first["start"][first["pc"] == traced.loop[0]].min()

@@ -7,7 +7,7 @@ import pytest
 
 from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import needs_llvm
-from tests.emulator.timing.programs import clocks, replay, trace
+from tests.emulator.timing.programs import clocks
 
 pytestmark = needs_llvm
 
@@ -62,26 +62,3 @@ def test_a_wave_waits_where_its_counter_is_full(
     before = taken("", **unlimited)
     assert taken(instruction * most, **unlimited) < before + SLOW
     assert before + SLOW < taken(instruction * (most + 1), **unlimited) < before + 2 * SLOW
-
-
-@pytest.mark.parametrize(
-    ("access", "cost"),
-    [
-        ("global_load_dwordx4 v[12:15], v9, s[4:5]", 1),
-        ("global_store_dwordx4 v9, v[12:15], s[4:5]", 3),
-    ],
-    ids=["load", "store"],
-)
-def test_a_burst_does_not_wait_for_its_share_of_the_hbm(access: str, cost: int) -> None:
-    count, width, active, terabytes = 8, 16 * 64, 256, 1.0
-    body = "v_lshlrev_b32 v9, 4, v0\n" + "".join(f"v_mov_b32 v{i}, 0\n" for i in range(12, 16))
-    body += f"{access}\n v_add_u32 v9, 0x{width:x}, v9\n" * count + "s_waitcnt vmcnt(0)\n"
-    traced = trace(START + body, data=data())
-    changes = {"hbm": terabytes, "hbm_write_cost": cost}
-    share = terabytes * 1e12 / (active * 2.4e9)  # bytes per clock
-    behind, ahead = (
-        replay(traced, active=active, hbm_burst=burst, **changes).clocks
-        for burst in (1, count * width * cost)
-    )
-    assert behind >= (count * width * cost - 1) / share
-    assert ahead < 0.5 * behind

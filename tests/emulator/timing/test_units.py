@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import needs_llvm
 from tests.emulator.timing.programs import clocks, replay, trace
 
@@ -77,17 +75,6 @@ def test_clocks_of_the_lds(instruction: str, stride: int, each: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "each"),
-    [("global_load_dword v2, v40, s[4:5]", 4), ("global_load_dwordx4 v[4:7], v41, s[4:5]", 16)],
-)
-def test_addresses_of_64_lanes_take_a_slot_however_few_bytes_they_are(load: str, each: int) -> None:
-    """All of one line, or 16 bytes each through a path of 64 a clock."""
-    body = f"{START} v_mov_b32 v40, 0\n v_lshlrev_b32 v41, 4, v0\n" + f"{load}\n" * 10
-    time = replay(trace(body, data=zeros((4096,), np.uint32)))
-    assert time.busy["memory path"] == 10 * each
-
-
-@pytest.mark.parametrize(
     ("instruction", "each"),
     [
         ("v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]", 16),  # one accumulator
@@ -99,11 +86,6 @@ def test_addresses_of_64_lanes_take_a_slot_however_few_bytes_they_are(load: str,
 def test_what_a_matrix_instruction_waits_for(instruction: str, each: int) -> None:
     accumulators = "".join(f"v_accvgpr_write_b32 a{i}, 0\n" for i in range(4))
     assert added(f"{instruction}\n", START + accumulators) == 20 * each
-
-
-def test_an_accumulator_that_overlaps_another_is_no_chain() -> None:
-    overlapping = MATRIX.replace("v[8:11]", "v[10:13]")
-    assert added(MATRIX + overlapping) == 20 * (32 + 32)
 
 
 @pytest.mark.parametrize("vector", ["v_mov_b32 v9, 0", "v_mov_b32 v2, v9"], ids=["write", "read"])

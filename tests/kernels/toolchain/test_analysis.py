@@ -12,7 +12,6 @@ from tests.kernels.sources import Source, compile_kernel, straight
 
 MFMA = "__builtin_amdgcn_mfma_f32_16x16x32_bf16"
 MFMA_FLOPS = 2 * 16 * 16 * 32
-MFMA_CLOCKS = 16
 
 ARGS = """
 struct Args {{ const bf16x8* x; float* y; const f32x4* z; int n; }};
@@ -61,15 +60,6 @@ def test_the_steady_loop_is_the_unmasked_one(
     assert not any("v_cndmask" in i.mnemonic for i in found.loop.instructions)
 
 
-def test_the_innermost_loop_is_the_steady_one(tmp_path: Path, tools: Toolchain) -> None:
-    nested = PLAIN + LOOP.format(body=PLAIN).replace(" i", " j").replace("(i)", "(j)")
-    _, code = compile_kernel(tmp_path, kernel(nested.replace("--i", "--j")), tools)
-    found = analysis.steady_loop(code, 4 * MFMA_FLOPS)
-    assert found is not None
-    assert matrix_count(found) == 4
-    assert len(code.loops) == 2
-
-
 def test_steps_are_counted_by_their_useful_work(tmp_path: Path, tools: Toolchain) -> None:
     """Six matrix instructions, of which a step needs two and a half: two steps and a rest."""
     _, code = compile_kernel(tmp_path, kernel(PLAIN, tiles=6), tools)
@@ -84,24 +74,6 @@ def test_no_steady_loop_without_matrix_instructions(tmp_path: Path, tools: Toolc
     assert analysis.steady_loop(code, MFMA_FLOPS) is None
     assert entry["figures"]["mfma_share"] is None
     assert entry["figures"]["vmcnt0_in_loop"] == 0
-
-
-def test_clocks_of_independent_matrix_instructions(tmp_path: Path, tools: Toolchain) -> None:
-    """Enough of them hide everything else: the loop takes little more than their clocks."""
-    operand = "const bf16x8 v = a.x[lane];"
-    body = f"for (int t = 0; t < TILES; ++t) sum[t] = {MFMA}(v, v, sum[t], 0, 0, 0);"
-    source = kernel(body, tiles=32, step_flops=16 * MFMA_FLOPS)
-    source = Source(body=source.body.replace("f32x4 sum", operand + " f32x4 sum"), info=source.info)
-    figures = compile_kernel(tmp_path, source, tools)[0]["figures"]
-    busy = 32 * MFMA_CLOCKS
-    assert busy <= figures["loop_clocks"] <= 1.1 * busy
-    assert figures["mfma_share"] == pytest.approx(busy / figures["loop_clocks"], abs=1e-4)
-    assert figures["useful_mfma_share"] == figures["mfma_share"]
-
-
-def test_vmcnt0_in_the_loop(tmp_path: Path, tools: Toolchain) -> None:
-    figures = compile_kernel(tmp_path, kernel(f"sum[0] += a.z[i]; {PLAIN}"), tools)[0]["figures"]
-    assert figures["vmcnt0_in_loop"] >= 1
 
 
 @pytest.mark.parametrize(

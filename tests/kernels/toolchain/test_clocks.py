@@ -74,36 +74,6 @@ def test_a_swap_takes_its_time(tools: Toolchain, lines: list[str]) -> None:
     assert abs(cycles - int(found[1])) <= 1  # of the last iteration
 
 
-SWAPPING = (
-    "v_mfma_f32_32x32x16_bf16 v[16:31], v[144:147], v[100:103], v[16:31]",
-    "v_max3_f32 v108, v108, v74, v75",
-    "s_cselect_b32 s6, s0, 0",
-    "s_waitcnt lgkmcnt(6)",
-    "ds_read_b128 v[144:147], v111 offset:192",
-    "v_mfma_f32_32x32x16_bf16 v[32:47], v[202:205], v[198:201], v[32:47]",
-    "v_permlane32_swap_b32_e32 v108, v96",
-)
-COPYING = (
-    "ds_read_b64_tr_b16 v[122:123], v133 offset:6592",
-    "s_add_i32 s0, s13, s39",
-    "s_add_i32 m0, s0, 0x6600",
-    "s_waitcnt lgkmcnt(4)",
-    "global_load_lds_dwordx4 v[112:113], off",
-    "v_mfma_f32_32x32x16_bf16 v[0:15], v[120:123], v[144:147], v[0:15]",
-)
-
-
-@pytest.mark.parametrize(
-    ("lines", "most"), [(SWAPPING, 1.1), (COPYING, 3)], ids=["swap", "copy by address"]
-)
-def test_a_loop_that_llvm_mca_never_finishes(
-    tools: Toolchain, lines: tuple[str, ...], most: float
-) -> None:
-    """Reduced from attention kernels: as it stands, llvm-mca 22 runs for ever."""
-    busy = 32 * sum(line.startswith("v_mfma") for line in lines)
-    assert busy <= analysis.loop_clocks(loop_of(*lines), ARCH, tools) <= most * busy
-
-
 def loop_of(*lines: str) -> Loop:
     """A loop around straight code, as the analysis sees it."""
     instructions = straight(*lines).instructions

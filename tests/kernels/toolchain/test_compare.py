@@ -51,19 +51,6 @@ def test_kernel_information_and_places_do_not_count(tmp_path: Path, symbol: str,
     assert compare.main([str(SHIPPED), str(changed(tmp_path / "new", symbol, byte))]) == 0
 
 
-def test_new_and_gone_kernels_are_named() -> None:
-    old = {"a": compare.Kernel(b"1", b"2"), "b": compare.Kernel(b"1", b"2")}
-    new = {"b": compare.Kernel(b"3", b"4"), "c": compare.Kernel(b"1", b"2")}
-    assert compare.differences(old, new) == {
-        "a": "gone", "b": "instructions and descriptor", "c": "new",
-    }  # fmt: skip
-
-
-def test_an_empty_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare.main([str(SHIPPED), str(tmp_path)]) == 2
-    assert f"no code objects (*.co) in {tmp_path}" in capsys.readouterr().err
-
-
 def git(folder: Path, *arguments: str) -> None:
     who = ("-c", "user.name=n", "-c", "user.email=e")
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
