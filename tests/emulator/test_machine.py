@@ -8,21 +8,9 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, result, run
+from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, run
 
 pytestmark = needs_llvm
-
-
-def test_workgroups_and_work_items_are_numbered() -> None:
-    body = """
-      s_lshl_b32 s8, s2, 9
-      v_add_u32 v2, s8, v1
-      v_mov_b32 v3, s2
-      v_lshl_add_u32 v3, v3, 16, v0
-      global_store_dword v2, v3, s[6:7]"""
-    out = result(body, None, 128 * 5, grid=5, block=128, launch={"threads": 2})
-    workgroup, item = np.divmod(np.arange(128 * 5, dtype=np.uint32), 128)
-    np.testing.assert_array_equal(out, workgroup << 16 | item)
 
 
 def test_preloaded_arguments_enter_256_bytes_later() -> None:

@@ -75,23 +75,6 @@ def where(mask: str, body: str) -> str:
     """
 
 
-def test_lds_and_scratch_are_those_of_other_instructions() -> None:
-    body = f"v_add_u32 v8, 7, v0\n flat_store_dword v[2:3], v8 offset:4\n {WAIT}"
-    body += where("v_cmp_eq_u32 vcc, 1, v4", "ds_read_b32 v12, v5 offset:4")
-    body += where("v_cmp_eq_u32 vcc, 2, v4", "scratch_load_dword v12, off, off offset:20")
-    got, _ = by_lane(body)
-    np.testing.assert_array_equal(got[:, 0], np.where(LANES % 3 == 0, 0, LANES + 7))
-
-
-def test_atomics_on_lds_and_global_memory() -> None:
-    body = f"v_mov_b32 v8, 40\n flat_store_dword v[2:3], v8\n {WAIT}"
-    add = f"flat_atomic_add v12, v[2:3], v0 sc0\n {WAIT} flat_load_dword v13, v[2:3]"
-    got, _ = by_lane(body + where("v_cmp_ne_u32 vcc, 2, v4", add))
-    some = LANES % 3 != 2
-    np.testing.assert_array_equal(got[:, 0], np.where(some, 40, 0))
-    np.testing.assert_array_equal(got[:, 1], np.where(some, 40 + LANES, 0))
-
-
 # --- where lanes meet -----------------------------------------------------------------------------
 
 

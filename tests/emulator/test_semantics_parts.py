@@ -190,18 +190,21 @@ def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
     assert np.array_equal(out.u32, half | old & np.uint32(0xFFFF0000 >> shift))
 
 
-@pytest.mark.parametrize("name", ["v_dot2_f32_f16", "v_dot2_f32_bf16"])
-def test_float_dot_products(name: str) -> None:
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_float_dot_products(kind: str) -> None:
     """Halves by op_sel, signs by neg_lo and neg_hi; exact, for small integers."""
     rng = np.random.default_rng(4)
     values = rng.integers(-15, 16, (2, LANES, 2))
-    if name.endswith("bf16"):
+    if kind == "bf16":
         halves = values.astype(np.float32).view(np.uint32) >> 16
     else:
         halves = values.astype(np.float16).view(np.uint16)
     words = [(h[:, 0] | h[:, 1].astype(np.uint32) << 16).astype(np.uint32) for h in halves]
     c = rng.integers(-9, 10, LANES).astype(np.float32)
-    out = Wave().vector(name, *words, c, op_sel=0b01, op_sel_hi=0b10, neg_lo=0b10, neg_hi=0b01)
+    plain = Wave(destination=c).vector(f"v_dot2c_f32_{kind}", *words, ("v", 64, 1))
+    assert np.array_equal(plain.f32, (values[0] * values[1]).sum(1) + c)
+    fields = {"op_sel": 0b01, "op_sel_hi": 0b10, "neg_lo": 0b10, "neg_hi": 0b01}
+    out = Wave().vector(f"v_dot2_f32_{kind}", *words, c, **fields)
     # the first product: a's high half and b's low one, negated; the second: -a's low, b's high
     expected = values[0, :, 1] * -values[1, :, 0] - values[0, :, 0] * values[1, :, 1] + c
     assert np.array_equal(out.f32, expected.astype(np.float32))

@@ -26,9 +26,9 @@ for _op, _text in tinygrad.PCODE.items():
         GROUP.setdefault(_name, _group)
 
 # Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), parts of
-# numbers and division, whose pseudo-code is wrong (test_semantics_parts), packed values
-# (test_semantics_packed), formats (test_semantics_convert), lanes and registers
-# (test_semantics_lanes), matrices (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
+# numbers and division, whose pseudo-code is wrong (test_semantics_parts), formats
+# (test_semantics_convert), lanes and registers (test_semantics_lanes), matrices
+# (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
 ELSEWHERE = re.compile(
     r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_(read|write)|v_permlane|v_swap"
     r"|v_cvt_scalef32|v_cvt_(pk_)?(fp8|bf8)|v_cvt_(pk_)?f32_(fp8|bf8)|v_cvt_pk_bf16|v_cvt_pkrtz|v_mad_mix"

@@ -163,13 +163,3 @@ def test_a_chain_is_followed(kernel: str, arch: str) -> None:
     for _ in range(16 * steps):
         at = int(held[at // 4])
     assert (found.results[0, :WAVE] == at).all()
-
-
-@pytest.mark.parametrize("ways", [1, 2, 4, 8])
-@pytest.mark.parametrize("kernel", ["lds_read_b64", "lds_read_b128", "lds_write_b64"])
-def test_strides_conflict_as_their_rows_say(kernel: str, ways: int) -> None:
-    """Of the accesses whose phases are published for gfx950."""
-    row = named(kernel if ways == 1 else f"{kernel}_{ways}_ways")
-    counters = run(kernel_of(row), waves=ALL, stride=row.stride).counters
-    phases = [taken / needed for taken, needed in counters.lds_phases.values()]
-    assert phases == [ways] * 16  # accesses of a step

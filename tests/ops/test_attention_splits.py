@@ -16,7 +16,7 @@ from tests.forked import Programs
 from tests.ops.cases import Call, Case, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check, check_result, expected
-from tests.ops.strategies import DTYPES, FP8_DTYPES, cases, generated
+from tests.ops.strategies import FP8_DTYPES, cases, generated
 
 LONG = Case(lengths=((3, 700),), num_heads=8, num_kv_heads=1)
 ALL_AT_ONCE = LONG.but(
@@ -72,13 +72,6 @@ def test_keys_are_split_where_rows_cannot_occupy_the_threads(rule: str, threads:
     check(make(case))
 
 
-def test_keys_behind_the_window_do_not_count(threads: None) -> None:
-    """With 64 channels a split has 512 keys or more."""
-    case = LONG.but(lengths=((1, 4000),))
-    assert not is_split(case.but(sliding_window=1023), 2)
-    assert is_split(case.but(sliding_window=1024), 2)
-
-
 @pytest.mark.parametrize("count", [2, 3, 7, 32])
 def test_the_same_bits_for_the_same_plan(count: int, threads: None, isa: str) -> None:
     call = make(LONG.but(lengths=((5, 3000), (1, 17))))
@@ -86,15 +79,6 @@ def test_the_same_bits_for_the_same_plan(count: int, threads: None, isa: str) ->
     assert not torch.equal(want, bits(call, 1))
     for _ in range(4):
         assert torch.equal(bits(call, count), want)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("head_size", [64, 72, 128])
-def test_tiny_splits(head_size: int, dtype: torch.dtype, tiny_splits: None, isa: str) -> None:
-    case = ALL_AT_ONCE.but(head_size=head_size, dtype=dtype)
-    assert is_split(case, 6)
-    torch.set_num_threads(6)
-    check(make(case))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

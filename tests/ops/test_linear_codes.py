@@ -63,18 +63,6 @@ def test_scales_that_came_with_the_codes_count(kind: tuple[str, str, str], on_gf
         check_result(layer, found)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] != "token_block"])
-def test_scales_of_rows_or_of_all(kind: tuple[str, str, str], on_gfx950: None) -> None:
-    """Kernels that round before the operator need not do as it would."""
-    layer = make(Case(*kind, m=9, out_dtype=torch.bfloat16))
-    for granularity in ("token", "tensor"):
-        codes, scales = reference.quantize_fp8(layer.x, granularity)
-        weight, rounded = layer.pack(), replace(layer, activations=granularity)
-        for _ in range(2):  # the second call repeats a launch
-            out = linear(codes, weight, layer.bias, layer.out_dtype, scales)
-            check_result(rounded, out)
-
-
 def test_a_nan_code_makes_its_row_nan(on_gfx950: None) -> None:
     layer = make(Case("fp8_e4m3fn", "token", "channel", m=9))
     codes, scales = quantised(layer)

@@ -28,15 +28,6 @@ def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> Traced:
     return trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
 
 
-def test_a_launch_lasts_at_least_as_long_as_its_longest_workgroup() -> None:
-    modelled = model.time(traced())
-    longest = max(modelled.lengths.values())
-    assert modelled.clocks >= longest
-    assert modelled.microseconds > longest / modelled.clock_ghz / 1e3
-    assert 0 < modelled.busy_share <= 1
-    assert all(share <= 1 for share in modelled.unit_share.values())
-
-
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
 
 

@@ -1,5 +1,5 @@
-"""How the planner deals rows and keys, by the timing model: against the best way, and the bars of
-an extend over a long context and of batches of fresh prompts."""
+"""How the planner deals rows and keys, by the timing model: against the best way, and the bar of an
+extend over a long context."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.seed import draw
 
 UNITS = 256
 LOSS = 1.2
-"""Of the best way's time, at most, of any shape; `MEAN_LOSS`: in the mean."""
-MEAN_LOSS = 1.02
+"""Of the best way's time, at most, of any shape."""
 
 
 def shape(heads: str, requests: int, tokens: int, cached: int) -> Shape:
@@ -40,28 +39,6 @@ SHAPES = [
     shape("32/8", 2, 512, 0),
 ]
 """The commit draws one for each head size."""
-MORE = [
-    shape(*each)
-    for each in (
-        ("8/1", 1, 32, 2000),
-        ("8/1", 1, 500, 4000),
-        ("32/8", 1, 128, 4000),
-        ("32/8", 1, 32, 1000),
-        ("32/8", 2, 100, 8000),
-        ("32/8", 4, 200, 3000),
-        ("32/8", 1, 512, 8000),
-        ("16/2", 1, 300, 30000),
-        ("32/8", 1, 1000, 8000),
-        ("32/8", 8, 128, 2000),
-        ("32/8", 1, 2000, 30000),
-        ("4/1", 1, 20, 500),
-        ("8/1", 1, 20, 8000),
-        ("14/2", 1, 16, 4000),
-        ("32/8", 3, 300, 0),
-        ("28/4", 2, 400, 0),
-        ("32/8", 1, 3000, 0),
-    )
-]
 
 
 @functools.cache
@@ -74,8 +51,7 @@ def name(of: Shape) -> str:
     return f"{of.heads}/{of.kv_heads} {len(of.queries)}x{of.queries[0]} of {of.keys[0]}"
 
 
-ALL = [*SHAPES, *MORE]
-BY_NAME = {name(each): each for each in ALL}
+BY_NAME = {name(each): each for each in SHAPES}
 
 
 def times(of: Shape, head_size: int) -> list[float]:
@@ -86,7 +62,7 @@ def times(of: Shape, head_size: int) -> list[float]:
 def cases() -> Iterator[Any]:
     """Every shape with every head size; what the commit does not draw is slow."""
     drawn = draw("shapes").sample(SHAPES, len(HEAD_SIZES))
-    for head_size, of in itertools.product(HEAD_SIZES, ALL):
+    for head_size, of in itertools.product(HEAD_SIZES, SHAPES):
         run = of == drawn[HEAD_SIZES.index(head_size)]
         marks = [] if run else [pytest.mark.slow]
         yield pytest.param(of, head_size, marks=marks, id=f"{name(of)}-{head_size}")
@@ -96,13 +72,6 @@ def cases() -> Iterator[Any]:
 def test_the_choice_is_near_the_best_way(of: Shape, head_size: int) -> None:
     chosen, *_ = found = times(of, head_size)
     assert chosen <= LOSS * min(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head_size", HEAD_SIZES)
-def test_in_the_mean(head_size: int) -> None:
-    losses = [times(of, head_size)[0] / min(times(of, head_size)) for of in ALL]
-    assert math.prod(losses) ** (1 / len(losses)) <= MEAN_LOSS
 
 
 def test_an_extend_of_200_tokens_over_8000() -> None:

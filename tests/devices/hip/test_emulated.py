@@ -6,8 +6,6 @@ every byte that must not matter.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,10 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import DeviceError, device_for
 from hk_backend.devices.hip import emulated
-from hk_backend.devices.hip.call import Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import (
     EmulatedLibrary,
     EmulatorError,
-    Progress,
 )
 from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -159,26 +155,6 @@ def test_a_finding_is_an_error(library: EmulatedLibrary) -> None:
     assert library.report()["findings"] == []
     del call["key_start_loc"]
     check(call, weights_dtype=BF16)  # and it goes on
-
-
-def test_a_long_launch_says_that_it_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(emulated, "SECONDS_BETWEEN_PROGRESS", 0.001)
-    said = threading.Event()
-
-    class Heard(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "a launch of 7 rows has taken" in record.getMessage():
-                said.set()
-
-    heard = Heard()
-    emulated.logger.addHandler(heard)
-    try:
-        with Progress("emulated:gfx950").of(Work(7, "rows")):
-            assert said.wait(60)
-    finally:
-        emulated.logger.removeHandler(heard)
 
 
 # --- what it does not serve -------------------------------------------------------------------

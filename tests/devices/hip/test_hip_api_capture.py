@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
-from threading import Thread
 
 import pytest
 
@@ -34,14 +32,6 @@ def status(library: EmulatedLibrary, of: int) -> int:
 def ended(library: EmulatedLibrary, capturing: int) -> int:
     """The code of ending the capture."""
     return code(library, "hipStreamEndCapture", c_void_p(capturing), byref(c_void_p()))
-
-
-def in_another_thread(body: Callable[[], int]) -> int:
-    found: list[int] = []
-    thread = Thread(target=lambda: found.append(body()))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def fill(library: EmulatedLibrary, on: int, to: int) -> int:
@@ -133,37 +123,6 @@ def test_unsafe_calls_end_what_is_not_relaxed(name: str, library: EmulatedLibrar
         assert code(library, name, *UNSAFE[name]) == hip_calls.CAPTURE_UNSUPPORTED
         assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
     assert end(library, relaxed)
-
-
-@pytest.mark.parametrize(
-    ("captures", "asks", "is_refused"),
-    [
-        (Mode.GLOBAL, Mode.GLOBAL, True),
-        (Mode.GLOBAL, Mode.THREAD_LOCAL, False),
-        (Mode.GLOBAL, Mode.RELAXED, False),
-        (Mode.THREAD_LOCAL, Mode.GLOBAL, False),
-        (Mode.RELAXED, Mode.GLOBAL, False),
-    ],
-)
-def test_unsafe_calls_of_another_thread(
-    captures: Mode, asks: Mode, is_refused: bool, library: EmulatedLibrary
-) -> None:
-    mine = begin(library, captures)
-
-    def free() -> int:
-        library.call("hipThreadExchangeStreamCaptureMode", byref(c_int(asks)))
-        return code(library, "hipFree", None)
-
-    assert in_another_thread(free) == (hip_calls.CAPTURE_UNSUPPORTED if is_refused else 0)
-    assert status(library, mine) == (INVALIDATED if is_refused else ACTIVE)
-    ended(library, mine)
-
-
-def test_the_thread_that_began_ends(library: EmulatedLibrary) -> None:
-    mine, relaxed = begin(library), begin(library, Mode.RELAXED)
-    assert in_another_thread(lambda: ended(library, mine)) == hip_calls.CAPTURE_WRONG_THREAD
-    assert in_another_thread(lambda: ended(library, relaxed)) == hip_calls.SUCCESS
-    assert ended(library, mine) == hip_calls.SUCCESS
 
 
 def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibrary) -> None:

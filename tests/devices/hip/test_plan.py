@@ -268,19 +268,3 @@ def test_rows_that_are_refused(
     rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
     with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
         device.plan_prefill(**{**rows, name: change(rows[name])}, num_tokens=38)
-
-
-def on_gpu(index: int, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that says so."""
-    where = property(lambda self: torch.device("cuda", index))
-    return tensor.as_subclass(type("OnGpu", (torch.Tensor,), {"device": where}))
-
-
-def test_rows_on_several_gpus_are_refused(
-    device: OnTheHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device.mapped, "tensors_on", "cuda")
-    starts, lengths = torch.zeros(3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)
-    assert device.plan_prefill(on_gpu(1, starts), 2, on_gpu(1, lengths), None)
-    with pytest.raises(ValueError, match=r"^seq_lens: a tensor on cuda:1 is not valid"):
-        device.plan_prefill(on_gpu(0, starts), 2, on_gpu(1, lengths), None)

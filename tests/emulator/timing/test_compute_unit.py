@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import needs_llvm
 from tests.emulator.timing.programs import clocks, replay, trace
 
@@ -16,9 +14,6 @@ FMA = "v_fma_f32 v2, v3, v4, v2\n"
 START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
 MATRIX = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
 ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
-
-
-PAUSE = "s_nop 15\n" * 50
 
 
 def by_wave(first: int, younger: str, older: str) -> str:
@@ -36,12 +31,6 @@ def by_wave(first: int, younger: str, older: str) -> str:
     """
 
 
-@pytest.mark.parametrize(("waves", "share"), [(1, 1), (4, 1), (8, 2), (16, 4)], ids=str)
-def test_waves_of_one_simd_share_its_vector_unit(waves: int, share: int) -> None:
-    one, two = (clocks(START + FMA * n, waves=waves) for n in (50, 100))
-    assert two - one == 50 * 4 * share
-
-
 def test_the_wave_with_priority_is_first() -> None:
     """The younger of two waves on a SIMD ends first if it has priority."""
     body = by_wave(256, "s_setprio 3", "s_setprio 0") + FMA * 200
@@ -50,11 +39,6 @@ def test_the_wave_with_priority_is_first() -> None:
     time = _emulator.replay(traced, parameters, [[0]], [0], 1, 2.4, events_within=(0, 10**6))
     ends = {event["wave"]: event["start"] for event in _emulator.wave_events(traced, time)}
     assert min(ends[wave] for wave in range(4)) > max(ends[wave] for wave in range(4, 8)) + 400
-
-
-def test_a_barrier_waits_for_the_last_wave() -> None:
-    body = by_wave(64, "", PAUSE) + "s_barrier\n"
-    assert clocks(START + body, waves=4) - clocks(START + PAUSE, waves=1) in range(20, 80)
 
 
 @pytest.mark.parametrize(
@@ -89,22 +73,6 @@ def test_conflicts_cost_their_phases(stride: int) -> None:
     assert slow.busy["lds"] == stride * fast.busy["lds"]
 
 
-def test_a_wait_sees_the_latency_of_memory() -> None:
-    data = zeros((1024,), np.float32)
-    load = "global_load_dword v2, v1, s[4:5]\n s_waitcnt vmcnt(0)\n"
-    near = clocks(load, {"hbm_latency": 800}, data=data)
-    assert clocks(load, {"hbm_latency": 1800}, data=data) == near + 1000
-    assert clocks(load * 3, {"l1_latency": 120}, data=data) < near + 2 * 150  # L1 has it
-
-
-def test_successors_of_a_slot_run_one_after_another() -> None:
-    traced = trace(START + FMA * 100, grid=2)
-    one, two = replay(traced), replay(traced, slots=[[0, 1]], workgroup_start=1000)
-    assert two.clocks == pytest.approx(2 * one.clocks + 1000, abs=4)
-    side_by_side = replay(traced, slots=[[0], [1]])
-    assert side_by_side.clocks < one.clocks + 20  # on two SIMDs
-
-
 def test_registers_and_lds_decide_how_many_workgroups_fit() -> None:
     parameters = _emulator.TimingParameters("gfx950")
     assert trace(START, waves=4, vgprs=128, accum_offset=128).resident(parameters) == 4
@@ -137,9 +105,3 @@ def test_workgroups_go_round_the_xcds_to_the_unit_that_is_free_first() -> None:
     assert time.places.tolist() == [0, 2, 1, 3, 0, 2, 0, 2]
     assert time.clocks == 10 + 7 + 10 + 7 + 10
     assert time.busy_share == pytest.approx(120 / (4 * time.clocks))
-
-
-def test_an_xcd_waits_for_its_own_units_though_others_are_free() -> None:
-    time = schedule([100, 1, 100, 1, 100, 1])
-    assert time.places.tolist() == [0, 2, 1, 3, 0, 2]
-    assert time.clocks == 207

@@ -102,14 +102,3 @@ def test_a_lone_wave_waits_for_what_it_must(body: str, what: str, clocks: int) -
         return by_activity(_emulator.wave_events(traced, time))[what]
 
     assert spent(body) - spent("") == clocks
-
-
-def test_the_loop_is_where_most_is_executed() -> None:
-    inner = "s_mov_b32 s9, 0\n 2:\n v_mov_b32 v5, 0\n s_add_u32 s9, s9, 1\n s_cmp_lt_u32 s9, 3\n"
-    traced, time = replayed(inner + "s_cbranch_scc1 2b\n" + BODY)
-    times = _emulator.instruction_times(traced, time)
-    in_loop = {pc for pc in times if traced.loop[0] <= pc < traced.loop[1]}
-    assert {times[pc][1] for pc in in_loop} == {20 * 8}
-    assert len(in_loop) == sum(times[pc][1] == 20 * 8 for pc in times) == 9
-    workgroup = time.workgroups[0]
-    assert 0 < workgroup.loop_start < workgroup.loop_end < workgroup.end

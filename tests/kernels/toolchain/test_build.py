@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfoError
 from hk_backend.kernels.toolchain.figures import ModelledLaunch
-from hk_backend.kernels.toolchain.sources import MEASURE, SOURCES, SourceError
+from hk_backend.kernels.toolchain.sources import SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
 
 
@@ -182,26 +182,6 @@ def test_a_source_is_built_for_the_arches_that_it_names(
     source = ["--source", str(root / SOURCES / "small.hip")]
     assert build.main(["--arch", "gfx942", "--output", str(output), *source]) == 1
     assert capsys.readouterr().err == f"{reason}\n"
-
-
-def test_measuring_kernels_have_a_catalogue_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = write(tmp_path / "tree", Source())
-    measure = root / MEASURE / "watch.hip"
-    measure.parent.mkdir()
-    measure.write_text(Source(name="watch", arches="gfx942, gfx950").text())
-    monkeypatch.setattr(build, "ROOT", root)
-    output = tmp_path / "out"
-    assert build.main(["--output", str(output)]) == 0
-    assert [entry.name for entry in catalogue(ARCH, output).kernels] == ["small"]
-    for arch in ("gfx942", "gfx950"):
-        assert [e.name for e in catalogue(arch, output / "measure").kernels] == ["watch"]
-    again = tmp_path / "again"
-    assert build.main(["--output", str(again), "--source", str(measure)]) == 0
-    assert arches(again) == []
-    assert arches(again / "measure") == ["gfx942", "gfx950"]
-    assert "small" not in capsys.readouterr().out.rpartition("watch")[2]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
-from hk_backend.kernels.arguments import FORMATS
 from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
 from hk_backend.kernels.toolchain import build, compare, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
@@ -187,19 +185,3 @@ def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> No
         names = set(re.findall(r'name: "(.+)"', tables))
         assert f"{folder}/{name}.hip" in names
         assert not any(each.startswith("/") for each in names), names
-
-
-def test_every_entry_is_complete() -> None:
-    for folder, arch in PLACES:
-        entries = catalogue(arch, CATALOGUES[folder]).kernels
-        assert len({entry.name for entry in entries}) == len(entries)
-        for entry in entries:
-            assert entry.code_object()
-            assert entry.block % 64 == 0
-            assert min(entry.vgpr, entry.sgpr, entry.figures.waves_per_simd) > 0
-            ends = [0]
-            for field in entry.arguments.fields:
-                assert field.offset >= ends[-1], field
-                assert field.offset % struct.calcsize(FORMATS[field.type]) == 0
-                ends.append(field.offset + field.size)
-            assert ends[-1] <= entry.arguments.size
