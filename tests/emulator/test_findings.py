@@ -6,7 +6,7 @@ import pytest
 
 from tests.emulator import twins
 from tests.emulator.assembly import checks, needs_llvm
-from tests.emulator.twins import DESCRIPTOR, Twins, execute
+from tests.emulator.twins import Twins, execute
 
 pytestmark = needs_llvm
 
@@ -47,24 +47,3 @@ def test_the_same_finding_is_told_once_and_the_list_is_bounded() -> None:
     many = "\n".join(f"v_mov_b32 v3, v{20 + i}" for i in range(30))
     assert len(execute(many).findings) == 20
     assert len(execute(many, max_findings=3).findings) == 3
-
-
-@pytest.mark.slow
-def test_a_copy_stays_in_flight_however_many_barriers_pass() -> None:
-    """Marks of LDS count barriers in 24 bits, and begin anew after as many."""
-    body = (
-        DESCRIPTOR
-        + """
-      s_mov_b32 m0, 0
-      s_mov_b32 s12, 0x1000001
-      buffer_load_dword v1, s[8:11], 0 offen lds
-      again:
-      s_barrier
-      s_sub_u32 s12, s12, 1
-      s_cmp_lg_u32 s12, 0
-      s_cbranch_scc1 again
-      {}
-      ds_read_b32 v2, v1"""
-    )
-    assert not execute(body.format("s_waitcnt vmcnt(0)"), lds=256).findings
-    assert checks(execute(body.format("s_nop 0"), lds=256)) >= {"lds-race"}

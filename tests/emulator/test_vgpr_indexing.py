@@ -73,7 +73,6 @@ def test_m0_keeps_its_other_bits() -> None:
     [
         ("register-bounds", "s_set_gpr_idx_on 40, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
         ("unwritten-register", "s_set_gpr_idx_on 20, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
-        ("unwritten-register", "s_set_gpr_idx_mode gpr_idx(SRC0)"),
         (
             "unwaited-register",
             "global_load_dword v12, v1, s[6:7]\n s_set_gpr_idx_on 2, gpr_idx(SRC0)\n"
@@ -85,12 +84,10 @@ def test_m0_keeps_its_other_bits() -> None:
             " row_mask:0xf bank_mask:0xf",
         ),
         ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_fmac_f32 v10, v11, v12"),
-        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(SRC2)\n v_fmac_f32 v10, v11, v12"),
         (
             "unsupported-instruction",
             "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_readfirstlane_b32 s9, v10",
         ),
-        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_swap_b32 v10, v11"),
         (
             "unsupported-instruction",
             "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_mov_b32_sdwa v2, v10 dst_sel:DWORD"

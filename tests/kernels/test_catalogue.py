@@ -92,20 +92,6 @@ def test_the_first_fact_that_leaves_none_is_named(
     assert catalogue("gfx950").select("attention_prefill", **facts) == refusal
 
 
-def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
-    """A head size that only the other dtype has is no help."""
-    known = catalogue("gfx950")
-    only = replace(
-        known.families["attention_prefill"][0],
-        name="only",
-        facts={"dtype": "f8", "head_size": 96, "keys": "packed", "stored": "f8", "mask": "none"},
-    )
-    selected = with_kernels(known, only)
-    assert selected.select("attention_prefill", dtype="f8", head_size=96, keys="packed") is only
-    refusal = selected.select("attention_prefill", dtype="f8", head_size=64)
-    assert refusal == NoKernel("head_size", 64, (96,))
-
-
 def test_alternatives_come_with_the_largest_tile_first() -> None:
     known = catalogue("gfx950")
     whole = known.kernel("gemm_bf16_256x256")

@@ -210,6 +210,16 @@ def test_fp8_of_any_width(granularity: str, isa: str) -> None:
             check_fp8(torch.randn(m, k, generator=random), granularity, torch.float8_e4m3fn)
 
 
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0, 64), (64,)])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
+    for granularity in ("token", "tensor", "token_block"):
+        check_fp8(x, granularity, torch.float8_e4m3fn)
+    codes, scales = quantize_mx(x, "mxfp6_e2m3")
+    assert codes.shape == (*shape[:-1], 48)
+    assert scales.shape == (*shape[:-1], 2)
+
+
 @pytest.mark.parametrize("granularity", GRANULARITIES)
 def test_same_bits_for_any_number_of_threads(granularity: str, threads: None) -> None:
     x = torch.randn(300, 520)

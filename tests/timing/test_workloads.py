@@ -13,7 +13,7 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.timing import model
 from hk_backend.timing.launch import trace
-from hk_backend.timing.workloads import attention, buffers, quantize
+from hk_backend.timing.workloads import attention, quantize
 
 
 def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> KernelEntry:
@@ -21,10 +21,6 @@ def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> Ke
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
-
-
-def gemm_kernel() -> KernelEntry:
-    return catalogue("gfx950").kernel("gemm_bf16_256x256")
 
 
 def executed(
@@ -82,25 +78,6 @@ def test_workgroups_with_as_much_to_do_execute_as_much(
     tile = (longest[most] - longest[least]) / (most - least)
     expected = longest[most] - (most - middle) * tile
     assert longest[middle] == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize("keys", ["packed", "paged", "tokens"])
-def test_the_same_launch_lies_in_memory_alike(keys: str) -> None:
-    """Its clocks do not depend on what else the process has allocated."""
-    shape = attention.Shape([256] * 17, [256] * 17, 8, 1)
-    found = set()
-    for _ in range(3):
-        launch = attention.launch(attention_kernel(keys), shape)
-        modelled = model.time(trace(launch))
-        found.add((modelled.microseconds, *modelled.lengths.values()))
-        assert all(a.ctypes.data % 4096 == 0 for a in launch.keep_alive.values())
-    assert len(found) == 1
-
-
-def test_a_buffer_within_a_page_is_refused() -> None:
-    shifted = buffers.zeros((64,), np.uint8)[16:]
-    with pytest.raises(ValueError, match=r"a at 0x\w+; valid: from zeros\(\) or table\(\)"):
-        buffers.machine_with(gemm_kernel(), {"a": shifted})
 
 
 def test_useful_work_of_a_causal_shape() -> None:

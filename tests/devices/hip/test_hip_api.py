@@ -189,15 +189,6 @@ def test_a_finding_fails_the_next_wait_and_is_reported(
     assert library.report() == {"synchronising_calls": 0, "findings": [], "kernels": {}}
 
 
-def test_an_endless_loop_is_found(library: EmulatedLibrary, small: Catalogue) -> None:
-    out, handle = malloc(library, 4), function(library, small, "count")
-    argument = out.to_bytes(8, "little") + (10**12).to_bytes(8, "little")
-    library.set_options(max_instructions=10_000)
-    library.launch(handle, (1, 1, 1), BLOCK, 0, 0, argument)
-    assert code(library, "hipDeviceSynchronize") == hip_calls.LAUNCH_FAILURE
-    assert "endless" in library.report()["findings"][0]["check"]
-
-
 def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:
     """Counted, and nothing runs; for measuring what a launch costs its caller."""
     out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
@@ -284,21 +275,3 @@ def test_a_replay_reads_the_memory_as_it_is_then(library: EmulatedLibrary, graph
         host.value = value
         graph.replay()
         assert read(library, out, 2) == [value, 0x03030303]
-
-
-def test_memory_that_is_gone_when_a_graph_is_replayed(
-    library: EmulatedLibrary, small: Catalogue, graph: Graph
-) -> None:
-    """On a GPU another tensor's bytes, perhaps; here the wait fails."""
-    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
-    with graph.capture():
-        fill(library, handle, out, 1, on=graph.stream)
-    copies = Graph(library, stream(library, non_blocking=True))
-    with copies.capture():
-        filled(library, out, 1, copies.stream)
-    library.call("hipFree", c_void_p(out))
-    copies.launch()
-    with pytest.raises(HipError, match=r"\(700\): .*: memory of a graph's copy was freed"):
-        library.synchronise(copies.stream)
-    with pytest.raises(HipError, match=r"\(719\): .*out-of-bounds"):
-        graph.replay()

@@ -112,3 +112,13 @@ ambiguous | at s_buffer_load_dword
 - s_or_b32 s9, s9, 0
 + s_or_b32 s9, s9, 0x100000
   s_buffer_load_dword s20, s[8:11], 0x0
+
+# an atomic on what another workgroup has stored
+global-race | grid=2
+  v_mov_b32 v2, 0
+  s_cmp_eq_u32 s2, 0
+  s_cselect_b64 exec, 1, 0
+- global_atomic_add v2, v0, s[6:7]
++ global_store_dword v2, v0, s[6:7]
+  s_cselect_b64 exec, 0, 1
+  global_atomic_add v2, v0, s[6:7]

@@ -144,22 +144,6 @@ def test_what_not_every_iteration_does_is_told_apart() -> None:
     assert len(loop.instructions) == 6
 
 
-def test_a_search_of_lanes_is_no_waterfall_loop() -> None:
-    """A wave-uniform number from a vector register, and lanes that leave early."""
-    code = straight(
-        "v_readfirstlane_b32 s0, v0",  # 0
-        "v_cmp_eq_u32_e32 vcc, s0, v1",  # 4
-        "s_and_saveexec_b64 s[2:3], vcc",  # 8
-        "s_cbranch_execz 1",  # 12: to 20
-        "buffer_load_dword v1, v1, s[4:7], 0 offen",  # 16
-        "s_or_b64 exec, exec, s[2:3]",  # 20
-        "s_cbranch_scc1 65529",  # 24: to 0
-        "s_endpgm",
-    )
-    assert len(code.loops) == 1
-    assert analysis.waterfall_loops(code) == 0
-
-
 def test_loops_of_a_nest() -> None:
     """Two latches of one header are one loop; a loop within it is another."""
     code = straight(

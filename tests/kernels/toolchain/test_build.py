@@ -163,27 +163,6 @@ def test_the_command(
     assert "other, small" in capsys.readouterr().out
 
 
-def test_a_source_is_built_for_the_arches_that_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Others are skipped, or refused where they are asked for by name."""
-    both = Source(name="both", arches="gfx942, gfx950")
-    root = write(tmp_path / "tree", Source(), both)
-    monkeypatch.setattr(build, "ROOT", root)
-    output = tmp_path / "out"
-    assert build.main(["--output", str(output), "--no-run"]) == 0
-    reason = "csrc/kernels/small.hip is not built for gfx942: HK_ARCHES has gfx950"
-    assert f"skipped: {reason}\n" in capsys.readouterr().out
-    names = {arch: catalogue(arch, output).kernels for arch in ("gfx942", "gfx950")}
-    assert {arch: [entry.name for entry in found] for arch, found in names.items()} == {
-        "gfx942": ["both"],
-        "gfx950": ["both", "small"],
-    }
-    source = ["--source", str(root / SOURCES / "small.hip")]
-    assert build.main(["--arch", "gfx942", "--output", str(output), *source]) == 1
-    assert capsys.readouterr().err == f"{reason}\n"
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
