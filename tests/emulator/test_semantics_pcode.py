@@ -45,7 +45,7 @@ def types_of(text: str, source: int) -> str:
     if not found:
         return ""
     kind = kinds[0] if kinds else "b32"
-    if name_is_scalar(text):
+    if "D0 = { S1[" in text:  # s_pack
         return kind
     if ranges and kind in ("f16", "i16", "u16") and any("31" in r for r in ranges):
         return "pk_" + kind
@@ -54,18 +54,12 @@ def types_of(text: str, source: int) -> str:
     return "b32" if kind in ("i24", "u24", "i8", "i16x2") else kind
 
 
-def name_is_scalar(text: str) -> bool:
-    return "D0 = { S1[" in text  # s_pack
-
-
-def supported(name: str) -> bool:
-    return _emulator.has_semantics(name, "gfx950")
-
-
 COMPARED = sorted(
     name
     for name in CODE
-    if supported(name) and not ELSEWHERE.match(name) and "SIMM" not in CODE[name]
+    if _emulator.has_semantics(name, "gfx950")
+    and not ELSEWHERE.match(name)
+    and "SIMM" not in CODE[name]
 )
 
 

@@ -28,11 +28,6 @@ def signs_of(block: int) -> torch.Tensor:
     return 1.0 - 2.0 * torch.tensor(parity, dtype=torch.float64)
 
 
-def factor(block: int) -> torch.Tensor:
-    """What float32 holds of 1 / sqrt(block)."""
-    return torch.tensor(1 / math.sqrt(block), dtype=torch.float32)
-
-
 def outliers(rows: int, k: int) -> torch.Tensor:
     """float32 `[rows, k]`, a thousandth of it a thousand times as large as the rest."""
     random = torch.Generator().manual_seed(9)

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from hk_backend.kernels.catalogue import NoKernel, catalogue
-from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import standard
-from hk_backend.timing.launch import Traced, trace
-from hk_backend.timing.workloads import attention
-
-
-@functools.cache
-def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> Traced:
-    entry = catalogue("gfx950").select(
-        "attention_prefill", dtype="bf16", head_size=64, keys="packed", mask=NO_MASK
-    )
-    assert isinstance(entry, KernelEntry)
-    lengths = [tokens] * batch
-    return trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
-
 
 # --- which of several kernels serves a shape ------------------------------------------------------
-
-
-def kernel() -> KernelEntry:
-    return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])

@@ -16,7 +16,6 @@ INVALID_VALUE = 1
 INVALID_MEMCPY_DIRECTION = 21
 INVALID_DEVICE_FUNCTION = 98
 ILLEGAL_STATE = 401
-NOT_FOUND = 500
 NOT_READY = 600
 HOST_MEMORY_ALREADY_REGISTERED = 712
 HOST_MEMORY_NOT_REGISTERED = 713
@@ -61,13 +60,6 @@ def read(library: EmulatedLibrary, address: int, count: int) -> list[int]:
 
 COUNT = 100
 """Numbers that a test fills, if it has no reason for another size."""
-
-
-def number(library: EmulatedLibrary, function: str, *arguments: object) -> int:
-    """What a function writes to the `int*` that is its first argument."""
-    found = c_int(-1)
-    library.call(function, byref(found), *arguments)
-    return found.value
 
 
 def function(library: EmulatedLibrary, small: Catalogue, name: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -125,14 +124,6 @@ def test_a_layer_that_was_loaded_can_be_captured(
             out = call.enqueue()
         graph.replay()
         call.check(out)
-
-
-@contextmanager
-def current(streams: dict[int, int], other: int) -> Iterator[int]:
-    """Another stream as torch's current one."""
-    before, streams[0] = streams[0], other
-    yield other
-    streams[0] = before
 
 
 E4M3 = torch.float8_e4m3fn

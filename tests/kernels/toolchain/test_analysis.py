@@ -45,10 +45,6 @@ def kernel(*bodies: str, tiles: int = 4, step_flops: int = 4 * MFMA_FLOPS) -> So
     )
 
 
-def matrix_count(found: analysis.SteadyLoop) -> int:
-    return sum(map(clocks.is_matrix, found.loop.instructions))
-
-
 @pytest.mark.parametrize("bodies", [(PLAIN, MASKED), (MASKED, PLAIN), (PLAIN,)])
 def test_the_steady_loop_is_the_unmasked_one(
     tmp_path: Path, tools: Toolchain, bodies: tuple[str, ...]
@@ -57,7 +53,7 @@ def test_the_steady_loop_is_the_unmasked_one(
     assert sum(any(map(clocks.is_matrix, loop.instructions)) for loop in code.loops) == len(bodies)
     found = analysis.steady_loop(code, 4 * MFMA_FLOPS)
     assert found is not None
-    assert matrix_count(found) == 4
+    assert sum(map(clocks.is_matrix, found.loop.instructions)) == 4
     assert found.steps == 1
     assert not any("v_cndmask" in i.mnemonic for i in found.loop.instructions)
 
