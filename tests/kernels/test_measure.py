@@ -82,10 +82,6 @@ def kernel_of(row: Row, arch: str = "gfx950") -> KernelEntry:
     return found
 
 
-def named(name: str) -> Row:
-    return next(row for row in rows() if row.name == name)
-
-
 each_row = pytest.mark.parametrize(
     ("entry", "row"),
     [
@@ -145,7 +141,8 @@ def test_no_spills() -> None:
 
 @pytest.mark.parametrize("waves", [0x01, SAME_SIMD, 0x0F, ALL])
 def test_waves_that_take_no_part_write_no_record(waves: int) -> None:
-    found = run(kernel_of(named("fma_f32_dependent")), waves=waves, workgroups=2)
+    row = next(row for row in rows() if row.name == "fma_f32_dependent")
+    found = run(kernel_of(row), waves=waves, workgroups=2)
     wrote = (found.records[:, :, 0] > 0).tolist()
     assert wrote == [[bool(waves >> wave & 1) for wave in range(8)]] * 2
     assert (found.records[:, :, 1] <= found.records[:, :, 2]).all()

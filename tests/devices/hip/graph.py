@@ -37,8 +37,7 @@ class Graph:
         self.library.call("hipStreamBeginCapture", c_void_p(self.stream), mode)
         yield
         self.handle = end(self.library, self.stream)
-        made = (c_void_p(self.handle), None, None, c_size_t(0))
-        self.executable = pointer(self.library, "hipGraphInstantiate", *made)
+        self.executable = instantiate(self.library, self.handle)
 
     def launch(self) -> None:
         """Enqueue it."""
@@ -110,6 +109,10 @@ def end(library: EmulatedLibrary, stream: int) -> int:
     graph = c_void_p()
     library.call("hipStreamEndCapture", c_void_p(stream), byref(graph))
     return graph.value or 0
+
+
+def instantiate(library: EmulatedLibrary, graph: int) -> int:
+    return pointer(library, "hipGraphInstantiate", c_void_p(graph), None, None, c_size_t(0))
 
 
 def node_type(library: EmulatedLibrary, node: int) -> int:

@@ -57,11 +57,6 @@ def shipped(folder: Path, arch: str) -> dict[str, KernelEntry]:
     return {entry.name: entry for entry in catalogue(arch, CATALOGUES[folder]).kernels}
 
 
-def files(pattern: str) -> list[Path]:
-    """Of all catalogues."""
-    return [path for objects in CATALOGUES.values() for path in sorted(objects.glob(pattern))]
-
-
 UNITS = [(folder, arch, name) for folder, arch in PLACES for name in kernels_of(folder, arch)]
 each_source = pytest.mark.parametrize(
     ("folder", "arch", "name"), UNITS, ids=lambda value: getattr(value, "name", value)
@@ -166,7 +161,7 @@ def content(path: Path) -> bytes:
 
 
 def test_no_paths_and_no_debug_information_ship() -> None:
-    for path in files("*/*.co"):
+    for path in (file for objects in CATALOGUES.values() for file in objects.glob("*/*.co")):
         assert not re.search(rb"\.debug_|csrc/|/include|\.hip", path.read_bytes())
 
 
