@@ -73,7 +73,6 @@ _exit = [0]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--emulated-isa", choices=LEVELS, required=True, help="the kernels' level")
     parser.addoption("--emulated-sample", type=int, help="so many tests, evenly spaced")
-    parser.addoption("--emulated-without", default="", help="a function that then does nothing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         processor = bochs.Processor(bochs.load(Path(folder)), _interpreter[0])
     for table, slots in TABLES.items():
         address = address_of(f"hk::cpu::{level}::{table}", 8 * len(slots))
-        redirect(address, slots, processor, config.getoption("--emulated-without"))
+        redirect(address, slots, processor)
     native = [isa for isa in _cpu.available_isas() if isa != level]
     _cpu.available_isas = lambda: [level, *native]
     LIMITS.clear()  # what holds this process to other instructions holds no emulated processor
@@ -133,9 +132,7 @@ def pytest_unconfigure() -> None:
     os._exit(_exit[0])
 
 
-def redirect(
-    table: int, slots: dict[str, Signature | None], processor: bochs.Processor, without: str
-) -> None:
+def redirect(table: int, slots: dict[str, Signature | None], processor: bochs.Processor) -> None:
     """Let a table's slots call the functions that they hold on `processor`."""
     page, size = table // bochs.PAGE * bochs.PAGE, 2 * bochs.PAGE
     libc = ctypes.CDLL(None, use_errno=True)
@@ -144,8 +141,7 @@ def redirect(
     for index, (name, signature) in enumerate(slots.items()):
         if signature is not None:
             slot = ctypes.c_uint64.from_address(table + 8 * index)
-            function = None if name == without else slot.value
-            call = emulated(name, function, signature, processor)
+            call = emulated(name, slot.value, signature, processor)
             stub = ctypes.CFUNCTYPE(*signature)(call)
             _kept.append(stub)
             slot.value = ctypes.cast(stub, ctypes.c_void_p).value or 0
@@ -155,9 +151,9 @@ _one_at_a_time = Lock()
 
 
 def emulated(
-    name: str, function: int | None, signature: Signature, processor: bochs.Processor
+    name: str, function: int, signature: Signature, processor: bochs.Processor
 ) -> Callable[..., Any]:
-    """The function at an address, on `processor`; without one, nothing.
+    """The function at an address, on `processor`.
 
     A fault there ends this process: its caller is C++, which would not see an exception.
     """
@@ -165,8 +161,6 @@ def emulated(
 
     def call(*arguments: Any) -> Any:
         _calls[name] += 1
-        if function is None:
-            return None if result is None else 0
         pairs = list(zip(kinds, arguments, strict=True))
         integers = [value for kind, value in pairs if kind is INTEGER]
         value = next((value for kind, value in pairs if kind is FLOAT), 0.0)

@@ -137,12 +137,3 @@ def test_instructions_stay_in_their_namespace(pattern: str, code: str) -> None:
     compiled = any(f"hk::cpu::{level}::" in code for level in levels)
     assert count > 0 or not compiled, "no such code found: this test would check nothing"
     assert found == set()
-
-
-def test_a_misplaced_instruction_is_seen() -> None:
-    """The control, with the name that an inline function of the standard library has."""
-    common = "00000000000aac50 <std::max<float>()>:\n  aac50:\ttdpbf16ps %tmm0,%tmm1,%tmm2\n"
-    own = common.replace("std::max<float>", "hk::cpu::amx::run")
-    for pattern, levels in LEVELS_OF.items():
-        assert misplaced(own, pattern, levels)[1] == set()
-        assert bool(misplaced(common, pattern, levels)[1]) == (levels == {"amx"})

@@ -6,203 +6,42 @@ words are no instruction; LLVM says which.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 LITERAL, DPP, SDWA, OFF = 255, 250, 249, 0x7F
-VOP3_NUMBER = {"vop1": 0x140, "vop2": 0x100, "vopc": 0}  # where VOP3 has their long forms
 SEGMENTS = {"flat": 0, "scratch": 1, "global": 2}
-DPP_CONTROLS = [
-    *range(0, 256, 37), *range(0x101, 0x110), *range(0x111, 0x120), *range(0x121, 0x130),
-    0x130, 0x134, 0x138, 0x13C, *range(0x140, 0x144), *range(0x150, 0x160),
-]  # fmt: skip
+DPP_CONTROLS = (0x1B, 0x101, 0x113, 0x12F, 0x130, 0x134, 0x138, 0x13C, *range(0x140, 0x144), 0x155)
 
 
-class Words:
-    """Random words; the same seed gives the same ones."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-
-    def bits(self, count: int, share: float = 0.3) -> int:
-        """`count` random bits, or mostly 0."""
-        return self.random.getrandbits(count) if self.random.random() < share else 0
-
-    def scalar(self) -> int:
-        """An SGPR that may begin a group of four, VCC, M0 or EXEC."""
-        some = self.random.randrange(0, 100)
-        return self.random.choice([some & ~3, some & ~3, some & ~1, some, 106, 107, 124, 126])
-
-    def scalar_source(self) -> int:
-        """An SGPR or a constant."""
-        constant = self.random.choice([128, 129, 192, 193, 208, *range(240, 249), LITERAL])
-        special = self.random.choice([235, 236, 237, 238, 251, 252, 253])
-        return self.random.choice([self.scalar(), self.scalar(), constant, constant, special])
-
-    def source(self) -> int:
-        """A VGPR, an SGPR or a constant."""
-        vgpr = 256 + (self.random.randrange(224) & ~self.random.randrange(2))
-        return self.random.choice([vgpr, vgpr, vgpr, self.scalar_source()])
-
-    def source_without_literal(self) -> int:
-        return 263 if (source := self.source()) == LITERAL else source
-
-    def vgpr(self) -> int:
-        return self.random.randrange(224) & ~self.random.randrange(2)
-
-    def of(self, form: str, number: int) -> list[int]:
-        """Words of an opcode; `form` is a format, or vop1, vop2, vopc with -e64, -dpp, -sdwa."""
-        base, _, suffix = form.partition("-")
-        if suffix == "e64":
-            return self.vop3(VOP3_NUMBER[base] + number)
-        if base in VOP3_NUMBER:
-            return self.vop(base, number, suffix)
-        words: list[int] = getattr(self, base)(number)
-        return words
-
-    # --- scalar -------------------------------------------------------------------------------
-
-    def sop2(self, number: int) -> list[int]:
-        operands = self.scalar_source() << 8 | self.scalar_source()
-        return [2 << 30 | number << 23 | self.scalar() << 16 | operands, self.bits(32, 1)]
-
-    def sopk(self, number: int) -> list[int]:
-        simm = self.bits(16, 1)
-        return [11 << 28 | number << 23 | self.scalar() << 16 | simm, self.bits(32, 1)]
-
-    def sop1(self, number: int) -> list[int]:
-        return [
-            0x17D << 23 | self.scalar() << 16 | number << 8 | self.scalar_source(),
-            self.bits(32, 1),
-        ]
-
-    def sopc(self, number: int) -> list[int]:
-        return [
-            0x17E << 23 | number << 16 | self.scalar_source() << 8 | self.scalar_source(),
-            self.bits(32, 1),
-        ]
-
-    def sopp(self, number: int) -> list[int]:
-        simm = self.random.choice([self.bits(16, 1), self.bits(4, 1), 0, self.bits(16, 1) & 0xF7F])
-        return [0x17F << 23 | number << 16 | simm]
-
-    def smem(self, number: int) -> list[int]:
-        offset = self.random.choice([1 << 17, 1 << 17, 1 << 17 | 1 << 14, 1 << 14, 0])
-        second = self.bits(21, 1) if offset >> 17 else self.scalar()
-        first = 0x30 << 26 | number << 18 | offset | self.bits(1) << 16
-        base = self.random.randrange(0, 48) & ~1
-        return [first | self.scalar() << 6 | base >> 1, second | self.scalar() << 25]
-
-    # --- vector -------------------------------------------------------------------------------
-
-    def vop(self, base: str, number: int, suffix: str) -> list[int]:
-        """VOP1, VOP2, VOPC in 32 bits, perhaps with a second word: a literal, DPP or SDWA."""
-        source0, second, vsrc1 = self.source(), self.bits(32, 1), self.vgpr()
-        if suffix == "dpp":
-            control = self.random.choice(DPP_CONTROLS)
-            second = self.vgpr() | control << 8 | self.bits(1) << 19 | self.bits(4) << 20
-            source0, second = DPP, second | self.bits(8, 1) << 24
-        elif suffix == "sdwa":
-            source0, second = SDWA, self.sdwa(base)
-        if base == "vop1":
-            return [0x3F << 25 | self.vgpr() << 17 | number << 9 | source0, second]
-        if base == "vopc":
-            return [0x3E << 25 | number << 17 | vsrc1 << 9 | source0, second]
-        return [number << 25 | self.vgpr() << 17 | vsrc1 << 9 | source0, second]
-
-    def sdwa(self, base: str) -> int:
-        def select() -> int:
-            return self.random.randrange(7)
-
-        scalar0 = self.random.random() < 0.2
-        word = self.scalar() & 127 | 1 << 23 if scalar0 else self.vgpr()
-        word |= select() << 16 | self.bits(1) << 19 | self.bits(2) << 20
-        if base == "vopc":
-            mask = 1 << 7 | (self.scalar() & ~1) if self.random.random() < 0.5 else 0
-            word |= mask << 8
-        else:
-            word |= select() << 8 | self.random.randrange(3) << 11 | self.bits(1) << 13
-            word |= self.bits(2) << 14
-        if base != "vop1":
-            word |= select() << 24 | self.bits(1) << 27 | self.bits(2) << 28
-        return word
-
-    def vop3(self, number: int) -> list[int]:
-        modifiers = self.bits(3) << 8  # absolute
-        if self.random.random() < 0.4:
-            modifiers |= self.bits(4) << 11 | self.bits(1) << 15  # op_sel, clamp
-        if self.random.random() < 0.3:
-            modifiers = (self.scalar() & ~1) << 8  # a carry's mask
-        target = self.vgpr() if self.random.random() < 0.6 else self.scalar() & ~1
-        count = self.random.choice([1, 2, 3])
-        sources = [self.source_without_literal() if i < count else 0 for i in range(3)]
-        if self.random.random() < 0.3:
-            sources[2] = self.scalar() & ~1
-        first = 0x34 << 26 | number << 16 | modifiers | target
-        return [first, self.bits(5) << 27 | sources[2] << 18 | sources[1] << 9 | sources[0]]
-
-    def vop3p(self, number: int) -> list[int]:
-        count = self.random.choice([2, 3])
-        sources = [self.source_without_literal() if i < count else 0 for i in range(3)]
-        first = 0x1A7 << 23 | number << 16 | self.bits(1) << 15 | self.bits(3) << 8
-        first |= self.bits(3) << 11 | self.random.getrandbits(1) << 14 | self.vgpr()
-        second = self.random.choice([3, 3, self.random.getrandbits(2)]) << 27 | self.bits(3) << 29
-        return [first, second | sources[2] << 18 | sources[1] << 9 | sources[0]]
-
-    def mfma(self, number: int) -> list[int]:
-        constant = self.random.choice([128, 193, 240, 242])
-        accumulator = self.random.choice([256 + self.vgpr(), 256 + self.vgpr(), constant])
-        first = 0x1A7 << 23 | number << 16 | self.random.getrandbits(1) << 15
-        first |= self.bits(4) << 11 | self.bits(3) << 8 | self.vgpr()
-        second = self.random.getrandbits(2) << 27 | self.bits(3) << 29 | accumulator << 18
-        a = self.random.choice([256 + self.vgpr()] * 4 + [self.scalar_source()])
-        return [first, second | (256 + self.vgpr()) << 9 | a]
-
-    def scaled_mfma(self, number: int) -> list[int]:
-        first, second = self.mfma(number)
-        prefix = 0xD3AC0000 | self.bits(3) << 11 | self.random.getrandbits(1) << 14
-        scales = self.source_without_literal() << 9 | self.source_without_literal()
-        select = self.random.getrandbits(2) << 27
-        return [prefix, select | scales, first & ~(1 << 10) | 1 << 11, second & ~(1 << 31)]
-
-    # --- memory -------------------------------------------------------------------------------
-
-    def ds(self, number: int) -> list[int]:
-        count = self.random.choice([0, 1, 2, 3])
-        registers = [self.vgpr() if i < count else 0 for i in range(3)]
-        first = 0x36 << 26 | number << 17 | self.bits(1, 0.1) << 16 | self.bits(16, 0.5)
-        first |= self.bits(1) << 25
-        target = self.random.choice([self.vgpr(), 0])
-        return [first, target << 24 | registers[2] << 16 | registers[1] << 8 | registers[0]]
-
-    def flat(self, number: int, segment: int = 0) -> list[int]:
-        first = 0x37 << 26 | self.bits(1) << 25 | number << 18 | self.bits(2) << 16
-        first |= segment << 14 | self.bits(13, 0.5)
-        if segment == SEGMENTS["scratch"]:
-            first |= self.bits(1, 0.5) << 13
-        address = self.random.choice([OFF, self.scalar() & 127]) if segment else 0
-        target, data = (self.random.choice([self.vgpr(), 0]) for _ in range(2))
-        second = target << 24 | self.bits(1) << 23 | address << 16 | data << 8
-        return [first, second | self.random.choice([self.vgpr(), 0])]
-
-    def scratch(self, number: int) -> list[int]:
-        return self.flat(number, SEGMENTS["scratch"])
-
-    def global_(self, number: int) -> list[int]:
-        return self.flat(number, SEGMENTS["global"])
-
-    def mubuf(self, number: int) -> list[int]:
-        first = 0x38 << 26 | number << 18 | self.bits(2) << 14 | self.random.getrandbits(2) << 12
-        first |= self.bits(12, 0.5) | self.bits(1) << 16 | self.bits(1) << 17
-        offset = min(self.scalar_source(), 248) << 24
-        second = offset | self.bits(1) << 23 | self.random.randrange(24) << 16
-        return [first, second | self.vgpr() << 8 | self.random.choice([self.vgpr(), 0])]
+def variations(kind: str, words: list[int], random: Random) -> Iterator[list[int]]:
+    """The words with a few bits changed: other registers, constants, offsets and modifiers."""
+    for _ in range(2):
+        flips = [random.getrandbits(32) & random.getrandbits(32) for _ in words]
+        few = random.getrandbits(32) & random.getrandbits(32)
+        yield [word ^ flip & few for word, flip in zip(words, flips, strict=True)]
+    if kind in ("vop1", "vop2", "vopc"):
+        first = words[0] & ~0x1FF
+        yield [first | LITERAL, random.getrandbits(32), 0, 0]
+        for _ in range(2):
+            control = random.choice(DPP_CONTROLS) << 8
+            yield [first | DPP, random.getrandbits(32) & ~0x1FF00 | control, 0, 0]
+            yield [first | SDWA, sdwa(kind, random), 0, 0]
 
 
-def forms_of(kind: str) -> list[str]:
-    """Every form in which an opcode of a format is tried."""
-    if kind in VOP3_NUMBER:
-        return [kind, f"{kind}-e64", f"{kind}-dpp", f"{kind}-sdwa"]
-    return ["global_" if kind == "global" else kind]
+def sdwa(kind: str, random: Random) -> int:
+    """Without reserved selectors, which crash LLVM."""
+    word = random.randrange(224) | random.randrange(7) << 16 | random.getrandbits(4) << 19
+    word = word & ~0x7F | random.randrange(100) if word >> 23 & 1 else word & ~(1 << 23)
+    if kind == "vopc":
+        mask = random.getrandbits(1)
+        return word | mask << 15 | random.randrange(0, 100, 2) * mask << 8 | second(random)
+    word |= random.randrange(7) << 8 | random.randrange(3) << 11 | random.getrandbits(3) << 13
+    return word | second(random) * (kind != "vop1")
+
+
+def second(random: Random) -> int:
+    return random.randrange(7) << 24 | random.getrandbits(3) << 27
 
 
 def every_number() -> list[tuple[str, int, list[list[int]]]]:
@@ -239,6 +78,8 @@ def every_number() -> list[tuple[str, int, list[list[int]]]]:
     vop3p = [
         [0x1A7 << 23 | 1 << 14 | 10, 3 << 27 | c << 18 | b << 9 | a] for c, b, a in triples[:3]
     ] + [[0x1A7 << 23 | 10, c << 18 | b << 9 | a] for c, b, a in (triples[0], triples[2])]
+    matrix = (v + 96) << 18 | (v + 80) << 9 | v + 64
+    vop3p += [[0x1A7 << 23 | acc << 15 | 16, 3 * acc << 27 | matrix] for acc in (0, 1)]
     add("vop3p", r(128), *vop3p, shift=16)
     ds = [10 << 24 | 6 << 16 | 4 << 8 | 2, 6 << 16 | 4 << 8 | 2, 10 << 24 | 4 << 8 | 2, 4 << 8 | 2,
           10 << 24 | 2, 2, 10 << 24, 4 << 8, 0]  # fmt: skip
@@ -260,5 +101,9 @@ def every_number() -> list[tuple[str, int, list[list[int]]]]:
     add("mtbuf", r(16), [mtbuf | 1 << 12 | 1 << 19, second | 4 << 8 | 2], shift=15)
     images = [[0x3C << 26 | 15 << 8 | 1 << 12, 4 << 8 | 2 | 8 << 16]]
     add("mimg", r(128), *images, shift=18)
+    scales = [0xD3AC0000, 3 << 27 | (v + 121) << 9 | v + 120]
+    for n in (0xAD, 0xAE):
+        scaled = [[*scales, 0xD3000810 | n << 16, acc << 27 | matrix] for acc in (0, 1)]
+        out.append(("scaled mfma", n, scaled))
     add("exp", r(1), [0x31 << 26 | 15, 4 << 8 | 2], shift=4)
     return out

@@ -219,22 +219,6 @@ def test_what_is_in_range(what: str, access: Access) -> None:
     access.check()
 
 
-def test_the_statement_itself() -> None:
-    """Bytes in range of some lanes, and what is ambiguous."""
-    by_name = {what: access for what, access in CASES if access.kind != "atomic add"}
-    for what, lane, count in (
-        ("a wide access does not wrap", 0, 0),
-        ("the index alone", 49, 8),
-        ("the index alone", 50, 0),
-        ("past the stride", 49, 8),
-    ):
-        assert by_name[what].reach(lane)[1] == count
-    assert by_name["offsets wrap in 32 bits"].reach(0)[0] == 0
-    ambiguous = {what for what, access in CASES if access.is_ambiguous}
-    assert {"past the stride", "offsets wrap in 32 bits"} <= ambiguous
-    assert "clear" not in ambiguous
-
-
 @pytest.mark.parametrize(("records", "expected"), [(16, 4), (15, 3), (12, 3), (3, 0), (0, 0)])
 def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) -> None:
     data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(4, np.uint32)

@@ -67,11 +67,6 @@ def test_calls_return_behind_themselves() -> None:
     np.testing.assert_array_equal(result(body), np.full(64, 112))
 
 
-def test_an_ended_wave_executes_nothing_more() -> None:
-    body = f"{STORE.format(1)}\n s_endpgm\n {STORE.format(2)}"
-    np.testing.assert_array_equal(result(body), np.ones(64))
-
-
 @pytest.mark.parametrize("name", ["s_setreg_b32", "s_setreg_imm32_b32"])
 def test_fields_of_mode(name: str) -> None:
     """Of any offset and size: nothing else changes, and what was set can be read."""
@@ -85,18 +80,6 @@ def test_fields_of_mode(name: str) -> None:
         assert out.mode == mode & ~(ones << offset) | (value & ones) << offset
         read, _ = Wave(mode=out.mode).scalar("s_getreg_b32", simm=field)
         assert read == value & ones
-
-
-def test_a_program_sets_how_it_rounds() -> None:
-    """1 + 2^-24 is halfway: to 1 from the start on, up in MODE's rounding 1."""
-    body = f"""
-      v_mov_b32 v3, 0x33800000
-      v_add_f32 v4, 1.0, v3
-      s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1
-      v_add_f32 v5, 1.0, v3
-      v_sub_u32 v5, v5, v4
-      {STORE.format("v5")}"""
-    np.testing.assert_array_equal(result(body), np.ones(64))
 
 
 def test_registers_other_than_mode_are_refused() -> None:

@@ -50,6 +50,8 @@ HALF = "v_mfma_ld_scale_b32"
 OTHER_TEXT = re.compile(
     r"s_sendmsg(halt)? .*"  # names of messages of the graphics pipeline
     r"|v_mfma_f32_\d+x\d+x\d+_f8f6f4 .* (cbsz|blgp):[567].*"  # reserved element types: refused
+    r'|ds_swizzle_b32 .*(BROADCAST|"00000").*|v_nop .+'  # other names of the same bits; of nothing
+    r"|(s_setreg_imm32_b32 hwreg\(\d+,|v_cvt_f16_[iu]16_e32) .*"  # how a constant is written
 )
 
 
@@ -79,49 +81,33 @@ def compare(cases: list[list[int]], arch: str) -> tuple[set[str], set[str]]:
 @llvm.needs_libllvm
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_number_of_every_format(arch: str) -> None:
-    """What LLVM knows is decoded alike, but for what is listed."""
-    cases = [words for _, _, variants in encodings.every_number() for words in variants]
-    same, unknown = compare(cases, arch)
+    """What LLVM knows is decoded alike, but for what is listed, and nothing else is decoded."""
+    numbers = encodings.every_number()
+    cases = [(kind, number, words) for kind, number, variants in numbers for words in variants]
+    same, unknown = compare([words for *_, words in cases], arch)
     by_name = {text.split()[0] for text in unknown}
     assert {name for name in by_name if not listed(name, NOT_DECODED)} == set()
     used = set().union(*(listed(name, NOT_DECODED) for name in by_name))
     assert used == set(NOT_DECODED), "an entry of the list is not needed"
     assert len(same) > 1000
-
-
-@llvm.needs_libllvm
-@pytest.mark.parametrize("arch", ARCHES)
-def test_opcode_numbers_that_llvm_does_not_know_are_unknown(arch: str) -> None:
-    cases = [
-        (kind, number, words)
-        for kind, number, variants in encodings.every_number()
-        for words in variants
-    ]
-    known, ours = set(), {}
-    theirs_of = llvm.disassemble([words for *_, words in cases], arch)
-    for (kind, number, words), theirs in zip(cases, theirs_of, strict=True):
-        known |= {(kind, number)} if theirs else set()
-        if text := decode(words, arch):
-            ours[kind, number] = text
-    assert not {key: text for key, text in ours.items() if key not in known}
+    answers = llvm.disassemble([words for *_, words in cases], arch)
+    theirs = {case[:2] for case, answer in zip(cases, answers, strict=True) if answer}
+    assert {case[:2] for case in cases if decode(case[2], arch)} <= theirs
 
 
 @llvm.needs_libllvm
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_in_every_form(arch: str) -> None:
-    """Random operands and modifiers. Every opcode, and every form that LLVM allows, is met."""
-    generate = encodings.Words(seed=1)
-    opcodes = _emulator.opcodes(arch)
-    cases = [
-        [*generate.of(form, number), 0, 0, 0][:4]
-        for kind, number, _, _ in opcodes
-        for form in encodings.forms_of(kind)
-        for _ in range(20)
-    ]
-    cases += [words for _, _, variants in encodings.every_number() for words in variants]
+    """Other operands and modifiers. Every opcode, and every form that LLVM allows, is met."""
+    random = Random(1)
+    cases = []
+    for kind, _, variants in encodings.every_number():
+        for words in variants:
+            cases += [words, *encodings.variations(kind, words, random)]
     same, _ = compare(cases, arch)
     met = {re.sub(r"_(e32|e64|dpp|sdwa)$", "", text.split()[0]) for text in same}
-    assert met == {mnemonic for _, _, mnemonic, _ in opcodes} - {"s_sendmsg", "s_sendmsghalt"}
+    opcodes = {mnemonic for _, _, mnemonic, _ in _emulator.opcodes(arch)}
+    assert met == opcodes - {"s_sendmsg", "s_sendmsghalt"}
     forms = ("_e32 ", "_e64 ", "_dpp ", "_sdwa ")
     for sign in (*forms, " clamp", " mul:", "|", "-v", "a[", " neg_lo:"):
         assert sum(sign in text for text in same) > 20, sign
@@ -133,9 +119,9 @@ def test_every_opcode_in_every_form(arch: str) -> None:
 def test_random_words(arch: str) -> None:
     """Nothing crashes; what both know is the same; what is not known prints its words."""
     random = Random(2)
-    cases = [[random.getrandbits(32) for _ in range(4)] for _ in range(20_000)]
+    cases = [[random.getrandbits(32) for _ in range(4)] for _ in range(5_000)]
     same, _ = compare(cases, arch)
-    assert len(same) > 3000
+    assert len(same) > 700
     unknown = 0
     for words in cases:
         text = _emulator.disassemble(struct.pack("<4I", *words), arch)[0][1]

@@ -8,21 +8,9 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, result, run
+from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, run
 
 pytestmark = needs_llvm
-
-
-def test_workgroups_and_work_items_are_numbered() -> None:
-    body = """
-      s_lshl_b32 s8, s2, 9
-      v_add_u32 v2, s8, v1
-      v_mov_b32 v3, s2
-      v_lshl_add_u32 v3, v3, 16, v0
-      global_store_dword v2, v3, s[6:7]"""
-    out = result(body, None, 128 * 5, grid=5, block=128, launch={"threads": 2})
-    workgroup, item = np.divmod(np.arange(128 * 5, dtype=np.uint32), 128)
-    np.testing.assert_array_equal(out, workgroup << 16 | item)
 
 
 def test_preloaded_arguments_enter_256_bytes_later() -> None:
@@ -35,45 +23,6 @@ def test_preloaded_arguments_enter_256_bytes_later() -> None:
     )
     assert not report.findings, report.findings
     np.testing.assert_array_equal(out, LANES)
-
-
-RACING_SUM = """
-  v_mov_b32 v2, 0
-  v_mov_b32 v3, 1
-  ds_add_rtn_u32 v4, v2, v3
-  s_waitcnt lgkmcnt(0)
-  global_store_dword v1, v4, s[6:7]"""
-
-
-def turns(seed: int, threads: int = 1) -> np.ndarray:
-    zero = """
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      ds_write_b32 v2, v3
-      s_waitcnt lgkmcnt(0)
-      s_barrier
-      s_lshl_b32 s8, s2, 11
-      v_add_u32 v1, s8, v1
-    """
-    out = output(512 * 4)
-    run(
-        zero + RACING_SUM,
-        None,
-        out,
-        lds=4,
-        block=512,
-        grid=4,
-        launch={"seed": seed, "threads": threads},
-    )
-    return out
-
-
-def test_the_order_of_waves_depends_on_the_seed_alone() -> None:
-    orders = [turns(seed) for seed in range(4)]
-    assert any((orders[0] != order).any() for order in orders[1:])
-    for seed, order in enumerate(orders):
-        np.testing.assert_array_equal(turns(seed), order)
-        np.testing.assert_array_equal(turns(seed, threads=2), order)
 
 
 def test_address_space_is_used_again() -> None:

@@ -40,56 +40,19 @@ WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)\n"
 RESULT = "v_add_u32 v5, 1024, v5\n global_store_dwordx4 v5, v[12:15], s[6:7]"
 
 
-def by_lane(body: str) -> tuple[np.ndarray, dict[str, int]]:
-    """(v[12:15] of each lane; bytes counted) of a program without findings."""
-    out = np.zeros(512, np.uint32)
-    zeros = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(12, 16))
-    report = run_clean(f"{ADDRESSES}{zeros}{body}{RESULT}", None, out, lds=1024, scratch=32)
-    return out[256:].reshape(64, 4), report.counters.bytes
-
-
 @pytest.mark.parametrize("dwords", [1, 4])
 def test_each_lane_reaches_its_memory(dwords: int) -> None:
     data, back = ("v8", "v12") if dwords == 1 else ("v[8:11]", "v[12:15]")
     suffix = f"dwordx{dwords}" if dwords > 1 else "dword"
     fill = "".join(f"v_add_u32 v{8 + i}, {1000 * i}, v0\n" for i in range(4))
-    got, counted = by_lane(
-        f"{fill} flat_store_{suffix} v[2:3], {data}\n {WAIT}"
-        f"flat_load_{suffix} {back}, v[2:3]\n {WAIT}"
-    )
+    zeros = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(12, 16))
+    store, load = f"flat_store_{suffix} v[2:3], {data}\n", f"flat_load_{suffix} {back}, v[2:3]\n"
+    body = f"{ADDRESSES}{zeros}{fill}{store}{WAIT}{load}{WAIT}{RESULT}"
+    out = np.zeros(512, np.uint32)
+    counted = run_clean(body, None, out, lds=1024, scratch=32).counters.bytes
     expected = np.where(np.arange(4) < dwords, LANES[:, None] + 1000 * np.arange(4), 0)
-    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(out[256:].reshape(64, 4), expected)
     assert counted["lds_read"] == counted["lds_write"] == 21 * 4 * dwords
-
-
-def where(mask: str, body: str) -> str:
-    """The body for the lanes of which a comparison of v4 holds."""
-    return f"""
-      {mask}
-      s_nop 4
-      s_and_saveexec_b64 s[12:13], vcc
-      {body}
-      {WAIT}
-      s_mov_b64 exec, s[12:13]
-      s_nop 4
-    """
-
-
-def test_lds_and_scratch_are_those_of_other_instructions() -> None:
-    body = f"v_add_u32 v8, 7, v0\n flat_store_dword v[2:3], v8 offset:4\n {WAIT}"
-    body += where("v_cmp_eq_u32 vcc, 1, v4", "ds_read_b32 v12, v5 offset:4")
-    body += where("v_cmp_eq_u32 vcc, 2, v4", "scratch_load_dword v12, off, off offset:20")
-    got, _ = by_lane(body)
-    np.testing.assert_array_equal(got[:, 0], np.where(LANES % 3 == 0, 0, LANES + 7))
-
-
-def test_atomics_on_lds_and_global_memory() -> None:
-    body = f"v_mov_b32 v8, 40\n flat_store_dword v[2:3], v8\n {WAIT}"
-    add = f"flat_atomic_add v12, v[2:3], v0 sc0\n {WAIT} flat_load_dword v13, v[2:3]"
-    got, _ = by_lane(body + where("v_cmp_ne_u32 vcc, 2, v4", add))
-    some = LANES % 3 != 2
-    np.testing.assert_array_equal(got[:, 0], np.where(some, 40, 0))
-    np.testing.assert_array_equal(got[:, 1], np.where(some, 40 + LANES, 0))
 
 
 # --- where lanes meet -----------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.emulator.lanes import LANES, MODE, Wave
-from tests.emulator.values import edges
 
 ALL_16 = np.arange(1 << 16, dtype=np.uint32).reshape(-1, LANES)
 FP8 = {
@@ -190,33 +189,6 @@ def test_fp8_overflow(arch: str, name: str) -> None:
     assert list(as_floats[:2]) == [largest, -largest]
 
 
-# MODE's f32 rounding: to nearest, up, down, towards zero
-@pytest.mark.parametrize("rounding", range(4))
-def test_integers_and_f64_to_f32_round_as_mode_says(rounding: int) -> None:
-    rng = np.random.default_rng(0)
-    for name, kind in (
-        ("v_cvt_f32_i32", "i32"),
-        ("v_cvt_f32_u32", "u32"),
-        ("v_cvt_f32_f64", "f64"),
-    ):
-        values = edges(kind, 640, rng)
-        if kind == "f64":
-            numbers = values.view(np.float64)
-            values = values[np.isfinite(numbers) & (np.abs(numbers) < 1e38)]
-            values = values[: len(values) // LANES * LANES]
-            exact = values.view(np.float64).astype(np.longdouble)
-        else:
-            whole = values.astype(np.uint32)
-            exact = (whole.view(np.int32) if kind == "i32" else whole).astype(np.longdouble)
-        given = values if kind == "f64" else values.astype(np.uint32)
-        actual = run(name, given, wave=Wave(mode=MODE | rounding)).view(np.float32)
-        near = exact.astype(np.float32)
-        lower = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
-        upper = np.where(near < exact, np.nextafter(near, np.float32(np.inf)), near)
-        expected = [near, upper, lower, np.where(exact < 0, upper, lower)][rounding]
-        assert np.array_equal(actual, expected), name
-
-
 def test_floor_conversions_and_bytes() -> None:
     values = np.array([0.5, -0.5, 1.5, -1.5, 2.49, 3e9, -3e9, np.nan, 254.5, 255.5, -7.0, 0.49],
                       np.float32)  # fmt: skip
@@ -232,30 +204,6 @@ def test_floor_conversions_and_bytes() -> None:
     nibbles = np.arange(16, dtype=np.uint32)
     sixteenths = run("v_cvt_off_f32_i4", nibbles).view(np.float32)
     assert list(sixteenths * 16) == [*range(8), *range(-8, 0)]
-
-
-def test_normalised_integers() -> None:
-    """Of the largest integer, to nearest even, clamped; NaN is 0."""
-    values = np.array([0, 1, -1, 0.5, -0.5, 2, -2, np.nan, 1 / 65535, 0.25], np.float32)
-    bits = values.view(np.uint32)
-    finite = np.nan_to_num(np.clip(values.astype(np.float64), -1, 1))
-    for kind, low, top in (("i16", -1, 32767), ("u16", 0, 65535)):
-        expected = np.rint(np.clip(finite, low, 1) * top).astype(np.int64) & 0xFFFF
-        actual = run(f"v_cvt_pknorm_{kind}_f32", bits, bits[::-1].copy())
-        assert np.array_equal(actual & 0xFFFF, expected)
-        assert np.array_equal(actual >> 16, expected[::-1])
-        halves = values.astype(np.float16)
-        from_half = np.nan_to_num(np.clip(halves.astype(np.float64), low, 1))
-        expected = np.rint(from_half * top).astype(np.int64) & 0xFFFF
-        words = halves.view(np.uint16).astype(np.uint32)
-        assert np.array_equal(run(f"v_cvt_norm_{kind}_f16", words), expected)
-        both = run(f"v_cvt_pknorm_{kind}_f16", words, words[::-1].copy())
-        assert np.array_equal(both, expected | expected[::-1] << 16)
-
-
-def test_sat_pk_u8_i16() -> None:
-    values = np.array([0x00FF0100, 0x7FFF8000, 0x0001FFFF, 0x00FE00FE], np.uint32)
-    assert list(run("v_sat_pk_u8_i16", values)) == [0xFFFF, 0xFF00, 0x0100, 0xFEFE]
 
 
 @pytest.mark.parametrize("mode", [0x00, 0x40, 0x80, 0xC0])

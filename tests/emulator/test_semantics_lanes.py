@@ -130,14 +130,6 @@ def test_permlane_swaps(run: int) -> None:
     assert np.array_equal(vgpr[STEP], s.ravel())
 
 
-def test_mbcnt_counts_the_lanes_below() -> None:
-    mask = np.full(LANES, MASK & 0xFFFFFFFF, np.uint32), np.full(LANES, MASK >> 32, np.uint32)
-    start = np.full(LANES, 1000, np.uint32)
-    low = Wave().vector("v_mbcnt_lo_u32_b32", mask[0], start).u32
-    high = Wave().vector("v_mbcnt_hi_u32_b32", mask[1], low).u32
-    assert np.array_equal(high, 1000 + np.array([ACTIVE[:i].sum() for i in range(LANES)]))
-
-
 @pytest.mark.parametrize("name", ["read", "write", "mov"])
 def test_accumulation_registers(name: str) -> None:
     sgpr, vgpr = Wave(exec=MASK).arrays()

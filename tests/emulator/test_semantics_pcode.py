@@ -26,14 +26,14 @@ for _op, _text in tinygrad.PCODE.items():
         GROUP.setdefault(_name, _group)
 
 # Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), parts of
-# numbers and division, whose pseudo-code is wrong (test_semantics_parts), packed values
-# (test_semantics_packed), formats (test_semantics_convert), lanes and registers
-# (test_semantics_lanes), matrices (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
+# numbers and division, whose pseudo-code is wrong (test_semantics_parts), formats
+# (test_semantics_convert), lanes and registers (test_semantics_lanes), matrices
+# (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
 ELSEWHERE = re.compile(
-    r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_(read|write)|v_permlane|v_swap|v_mbcnt"
+    r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_(read|write)|v_permlane|v_swap"
     r"|v_cvt_scalef32|v_cvt_(pk_)?(fp8|bf8)|v_cvt_(pk_)?f32_(fp8|bf8)|v_cvt_pk_bf16|v_cvt_pkrtz|v_mad_mix"
     r"|s_set_gpr_idx|v_cvt_pk_f16|v_cvt_.*norm|v_frexp|v_cvt_off|v_cvt_pk_u8|v_bitop3"
-    r"|v_rndne|v_sqrt_f32|v_pk_mov|s_.etreg|v_sat_pk_u8|v_cvt_rpi|v_fract|v_pk_(min|max)imum3|v_dot2|v_div_"
+    r"|v_rndne|v_sqrt_f32|s_.etreg|v_cvt_rpi|v_fract|v_dot2c?_f32|v_div_"
 )
 
 
@@ -45,7 +45,7 @@ def types_of(text: str, source: int) -> str:
     if not found:
         return ""
     kind = kinds[0] if kinds else "b32"
-    if name_is_scalar(text):
+    if "D0 = { S1[" in text:  # s_pack
         return kind
     if ranges and kind in ("f16", "i16", "u16") and any("31" in r for r in ranges):
         return "pk_" + kind
@@ -54,18 +54,12 @@ def types_of(text: str, source: int) -> str:
     return "b32" if kind in ("i24", "u24", "i8", "i16x2") else kind
 
 
-def name_is_scalar(text: str) -> bool:
-    return "D0 = { S1[" in text  # s_pack
-
-
-def supported(name: str) -> bool:
-    return _emulator.has_semantics(name, "gfx950")
-
-
 COMPARED = sorted(
     name
     for name in CODE
-    if supported(name) and not ELSEWHERE.match(name) and "SIMM" not in CODE[name]
+    if _emulator.has_semantics(name, "gfx950")
+    and not ELSEWHERE.match(name)
+    and "SIMM" not in CODE[name]
 )
 
 

@@ -112,61 +112,6 @@ def test_without_a_step_it_is_a_race(name: str) -> None:
         }
 
 
-WAVES = """
-  s_mov_b32 s12, s2
-  v_lshlrev_b32 v1, 2, v0
-  s_lshl_b32 s13, s12, 9
-  v_add_u32 v2, s13, v1
-  global_store_dword v2, v0, s[6:7]        ; two waves: out[workgroup][item] = item
-  buffer_wbl2 sc1
-  s_waitcnt vmcnt(0)
-  {before}
-  v_readfirstlane_b32 s18, v0
-  s_cmp_lg_u32 s18, 0
-  s_cbranch_scc1 told
-  v_mov_b32 v4, 0
-  v_mov_b32 v5, 1
-  s_mov_b64 s[14:15], exec
-  s_mov_b64 exec, 1
-  global_atomic_add v6, v4, v5, s[4:5] sc0 ; the first wave counts for both
-  s_waitcnt vmcnt(0)
-  ds_write_b32 v4, v6
-  s_waitcnt lgkmcnt(0)
-  s_mov_b64 exec, s[14:15]
-  told:
-  s_barrier
-  v_mov_b32 v4, 0
-  ds_read_b32 v6, v4
-  s_waitcnt lgkmcnt(0)
-  v_readfirstlane_b32 s16, v6
-  s_cmp_lg_u32 s16, 1
-  s_cbranch_scc1 end
-  buffer_inv sc1
-  global_load_dword v7, v1, s[6:7]
-  global_load_dword v8, v1, s[6:7] offset:512
-  s_waitcnt vmcnt(0)
-  v_add_u32 v7, v7, v8
-  global_store_dword v1, v7, s[6:7] offset:1024
-  end:
-"""
-
-
-def test_a_barrier_makes_one_wave_s_atomic_the_workgroup_s() -> None:
-    """Without it the other wave may not have stored yet: some orders show it."""
-
-    def execute_waves(before: str, seed: int) -> tuple[_emulator.Report, np.ndarray]:
-        arrived, out = np.zeros(1, np.uint32), np.zeros((3, 2 * LANES), np.uint32)
-        body = WAVES.format(before=before)
-        launch = {"seed": seed}
-        return run(body, arrived, out, grid=2, block=128, lds=4, launch=launch), out[2]
-
-    for seed in range(8):
-        report, total = execute_waves("s_barrier", seed)
-        assert not report.findings, report.findings[0].message
-        np.testing.assert_array_equal(total, 2 * np.arange(2 * LANES))
-    assert any("global-race" in checks(execute_waves("s_nop 0", seed)[0]) for seed in range(8))
-
-
 def test_a_seed_draws_the_order_of_workgroups() -> None:
     """Who comes first is not who has the lowest number, but for seed 0."""
     body = """

@@ -39,19 +39,11 @@ VALUES: dict[str, Any] = {
 }
 
 
-def test_as_the_compiler_lays_it_out() -> None:
-    assert ARGUMENTS.pack(VALUES) == bytes(Twin(*VALUES.values()))
-
-
 def test_none_is_null_for_a_pointer_alone() -> None:
     packed = ARGUMENTS.pack(VALUES | {"data": None})
     assert Twin.from_buffer_copy(packed).data is None
     with pytest.raises(ArgumentError, match="stride must be an integer, not None"):
         ARGUMENTS.pack(VALUES | {"stride": None})
-
-
-def test_pointers_are_the_fields_that_are_addresses() -> None:
-    assert ARGUMENTS.pointers == ("data",)
 
 
 def test_padding_is_zero() -> None:

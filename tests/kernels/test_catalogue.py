@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from hk_backend.kernels import (
-    ArgumentError,
     CodeObjectError,
     Fact,
     KernelEntry,
     NoKernel,
     catalogue,
-    pack_arguments,
 )
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.entry import code_object_arch
@@ -67,14 +65,6 @@ def test_unknown_names_list_what_there_is(built: Path) -> None:
         catalogue(ARCH, built).kernel("big")
 
 
-def test_an_unknown_name_lists_the_nearest() -> None:
-    with pytest.raises(KeyError) as raised:
-        catalogue("gfx950").kernel("gemm_bf16_256x257")
-    said = str(raised.value)
-    assert "gemm_bf16_256x256" in said
-    assert len(said) < 200
-
-
 def test_a_kernel_is_selected_by_its_facts() -> None:
     known = catalogue("gfx950")
     for entry in known.kernels:
@@ -102,20 +92,6 @@ def test_the_first_fact_that_leaves_none_is_named(
     assert catalogue("gfx950").select("attention_prefill", **facts) == refusal
 
 
-def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
-    """A head size that only the other dtype has is no help."""
-    known = catalogue("gfx950")
-    only = replace(
-        known.families["attention_prefill"][0],
-        name="only",
-        facts={"dtype": "f8", "head_size": 96, "keys": "packed", "stored": "f8", "mask": "none"},
-    )
-    selected = with_kernels(known, only)
-    assert selected.select("attention_prefill", dtype="f8", head_size=96, keys="packed") is only
-    refusal = selected.select("attention_prefill", dtype="f8", head_size=64)
-    assert refusal == NoKernel("head_size", 64, (96,))
-
-
 def test_alternatives_come_with_the_largest_tile_first() -> None:
     known = catalogue("gfx950")
     whole = known.kernel("gemm_bf16_256x256")
@@ -135,19 +111,6 @@ def test_alternatives_come_with_the_largest_tile_first() -> None:
     with pytest.raises(ValueError, match=rf"several kernels: {names}$"):
         with_all.select("gemm", **whole.facts)
     assert with_all.alternatives("gemm", a="f32") == NoKernel("a", "f32", ("bf16", "e4m3", "f16"))
-
-
-def test_what_a_launch_cannot_choose_between() -> None:
-    """The same tile; and a struct made for one kernel goes to any of its alternatives."""
-    known = catalogue("gfx950")
-    whole = known.kernel("gemm_bf16_256x256")
-    longer = replace(whole.arguments, size=whole.arguments.size + 8)
-    for other in (
-        replace(whole, name="other"),
-        replace(whole, name="other", tile=replace(whole.tile, rows=16), arguments=longer),
-    ):
-        with pytest.raises(ValueError, match=r"several kernels: gemm_bf16_256x256, .*other"):
-            with_kernels(known, other).alternatives("gemm", **whole.facts)
 
 
 def test_an_operator_without_kernels() -> None:
@@ -177,20 +140,6 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     )
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")
-
-
-def test_line_tables_that_are_not_there(folder: Path) -> None:
-    """Findings then name no lines; nothing else needs them."""
-    entry = small(folder)
-    entry.lines.write_bytes(entry.lines.read_bytes()[:50])
-    assert entry.line_tables() == b""
-    entry.lines.unlink()
-    assert entry.line_tables() == b""
-
-
-def test_argument_errors_name_kernel_and_field(built: Path) -> None:
-    with pytest.raises(ArgumentError, match="small: missing y"):
-        pack_arguments(small(built), x=0, n=1)
 
 
 def remove(path: Path) -> None:

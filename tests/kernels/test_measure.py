@@ -82,10 +82,6 @@ def kernel_of(row: Row, arch: str = "gfx950") -> KernelEntry:
     return found
 
 
-def named(name: str) -> Row:
-    return next(row for row in rows() if row.name == name)
-
-
 each_row = pytest.mark.parametrize(
     ("entry", "row"),
     [
@@ -145,7 +141,8 @@ def test_no_spills() -> None:
 
 @pytest.mark.parametrize("waves", [0x01, SAME_SIMD, 0x0F, ALL])
 def test_waves_that_take_no_part_write_no_record(waves: int) -> None:
-    found = run(kernel_of(named("fma_f32_dependent")), waves=waves, workgroups=2)
+    row = next(row for row in rows() if row.name == "fma_f32_dependent")
+    found = run(kernel_of(row), waves=waves, workgroups=2)
     wrote = (found.records[:, :, 0] > 0).tolist()
     assert wrote == [[bool(waves >> wave & 1) for wave in range(8)]] * 2
     assert (found.records[:, :, 1] <= found.records[:, :, 2]).all()
@@ -163,50 +160,3 @@ def test_a_chain_is_followed(kernel: str, arch: str) -> None:
     for _ in range(16 * steps):
         at = int(held[at // 4])
     assert (found.results[0, :WAVE] == at).all()
-
-
-def test_a_chain_goes_through_all_its_places() -> None:
-    size, entries = 64 * KIB, 128
-    held = launches.memory(size, entries, torch.device("cpu")).numpy().view(np.uint32)
-    at, met = 0, set()
-    for _ in range(entries):
-        at = int(held[at // 4])
-        met.add(at * entries // size)
-    assert met == set(range(entries))
-    assert len({place % 512 for place in np.flatnonzero(held) * 4}) > 1  # not always one line
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_a_copy_copies(arch: str) -> None:
-    half = len(STREAM) // 2
-    entry = kernel_of(named("hbm_copy"), arch)
-    found = run(entry, steps=4, waves=ALL, memory=STREAM)
-    assert (found.memory[:half] == STREAM[:half]).all()
-    assert (found.memory[half:] == STREAM[:half]).all()
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_what_is_written_is_all_of_the_memory(arch: str) -> None:
-    entry = kernel_of(named("hbm_write"), arch)
-    found = run(entry, steps=8, waves=ALL, stride=77, memory=STREAM)
-    assert (found.memory == 77).all()
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_what_is_read_arrives(arch: str) -> None:
-    """A wave's result is the XOR of the last step's words: 16 KiB, a lane's 16 bytes in each 1."""
-    entry = kernel_of(named("hbm_read"), arch)
-    noise = np.random.default_rng(0).integers(1 << 32, size=len(STREAM), dtype=np.uint32)
-    found = run(entry, steps=3, waves=ALL, memory=noise)
-    last = noise.reshape(-1, 8, 16, WAVE, 4)[2]  # waves, accesses, lanes, words of a lane
-    assert (found.results.reshape(8, WAVE) == np.bitwise_xor.reduce(last, axis=(1, 3))).all()
-
-
-@pytest.mark.parametrize("ways", [1, 2, 4, 8])
-@pytest.mark.parametrize("kernel", ["lds_read_b64", "lds_read_b128", "lds_write_b64"])
-def test_strides_conflict_as_their_rows_say(kernel: str, ways: int) -> None:
-    """Of the accesses whose phases are published for gfx950."""
-    row = named(kernel if ways == 1 else f"{kernel}_{ways}_ways")
-    counters = run(kernel_of(row), waves=ALL, stride=row.stride).counters
-    phases = [taken / needed for taken, needed in counters.lds_phases.values()]
-    assert phases == [ways] * 16  # accesses of a step

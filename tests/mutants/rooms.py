@@ -42,7 +42,7 @@ IN_VLLM = (
 LINEAR_OPS = tuple(
     f"tests/ops/test_{name}.py"
     for name in ("pack_weight", "linear", "linear_codes", "linear_blocks", "linear_rotated",
-                 "linear_integers", "linear_bf16", "linear_numerics", "quantize", "rotation")
+                 "linear_integers", "linear_bf16", "linear_numerics", "quantize")
 )  # fmt: skip
 ATTENTION_OPS = tuple(
     f"tests/ops/test_{name}.py"
@@ -53,7 +53,7 @@ NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,
     "csrc/cpu/linear/": LINEAR_OPS,
     "csrc/cpu/formats/": LINEAR_OPS,
-    "csrc/emulator/timing/": ("tests/emulator/timing", "tests/timing"),
+    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/timing"),
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""

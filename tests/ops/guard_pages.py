@@ -106,7 +106,7 @@ def attention() -> None:
     full = {"sinks": True, "alibi": True, "k_scale": "per head", "v_scale": "per head"}
     for side in ("after", "before"):
         for dtype in (*DTYPES, torch.float8_e4m3fn):
-            for head_size in (8, 24, 64, 72, 128, 256):
+            for head_size in (8, 72, 128):
                 case = Case(lengths=((3, 17), (1, 5)), num_heads=2, head_size=head_size)
                 query_dtype = torch.bfloat16 if dtype.itemsize == 1 else dtype
                 case = case.but(dtype=query_dtype, kv_dtype=dtype, **full)

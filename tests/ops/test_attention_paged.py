@@ -12,7 +12,7 @@ from hk_backend.ops import PagedKV
 from tests.ops.cases import Call, Case, int32, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
-from tests.ops.strategies import DTYPES, FP8_DTYPES, SCALE_KINDS
+from tests.ops.strategies import DTYPES, FP8_DTYPES
 
 RAGGED = ((1, 40), (0, 6), (35, 35), (20, 150), (3, 128), (0, 0), (2, 17))
 HEAD_SIZES = (64, 16, 80, 128, 96, 256)
@@ -32,17 +32,6 @@ def test_every_layout(
     dtype = kv_dtype if kv_dtype in DTYPES else torch.bfloat16
     case = Case(RAGGED, 6, 3, head_size, dtype, kv_dtype, layout, block_size, after=2)
     check(make(case))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("k_scale", SCALE_KINDS)
-@pytest.mark.parametrize("v_scale", SCALE_KINDS)
-@pytest.mark.parametrize("kv_dtype", FP8_DTYPES)
-def test_fp8_scales(kv_dtype: torch.dtype, k_scale: str, v_scale: str, dtype: torch.dtype) -> None:
-    case = Case(lengths=RAGGED, num_heads=6, num_kv_heads=3, dtype=dtype, kv_dtype=kv_dtype)
-    case = case.but(k_scale=k_scale, v_scale=v_scale)
-    check(make(case))
-    check(make(case.but(layout="one [B,H,N,2D]", sinks=True, logits_soft_cap=20.0)))
 
 
 @pytest.mark.parametrize("dtype", FP8_DTYPES)

@@ -49,11 +49,6 @@ def test_splits(tiny_splits: None, isa: str) -> None:
     check(alike(case.but(block_size=32)))
 
 
-def test_tall_items(isa: str) -> None:
-    """Rows enough for every kernel of the level."""
-    check(alike(CASE.but(lengths=((70, 300), (33, 33)), head_size=128, block_size=32)))
-
-
 @pytest.mark.parametrize(
     ("part", "bad"),
     [("key", torch.nan), ("value", torch.nan), ("value", torch.inf), ("value", -torch.inf)],

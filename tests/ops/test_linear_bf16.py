@@ -1,4 +1,4 @@
-"""Many rows multiplied in bfloat16: register tiles, blocks along K, scales, the order of sums.
+"""Many rows multiplied in bfloat16: register tiles, blocks along K, scales.
 
 Shapes are small and chosen: they enter each kernel in which the levels with bfloat16 products
 differ from AVX-512. An emulated processor runs this file (tests/cpu/test_emulated_isa.py).
@@ -13,8 +13,7 @@ import torch
 
 from hk_backend.ops import linear, pack_weight
 from hk_backend.terms.weight_format import FORMATS, ROTATED
-from tests.cpu.interpreter import semantics
-from tests.ops.linear_cases import KINDS, Case, Layer, make
+from tests.ops.linear_cases import KINDS, Case, make
 from tests.ops.linear_oracle import SMALLEST_NORMAL, check, flushes_denormals
 from tests.ops.test_linear import whole_numbers
 
@@ -114,44 +113,3 @@ def test_denormals_are_zero(isa: str) -> None:
             flushed = flushes_denormals(layer)
             assert flushed == (isa in ("avx512_bf16", "amx") and m == 9)
             assert (layer.run() == (0.0 if flushed else 8 * factors[0] * factors[1])).all()
-
-
-def pairs(values: torch.Tensor) -> list[list[int]]:
-    """Neighbours along K of bfloat16 rows, as the integers of 32 bits that hold them."""
-    return [[word % 2**32 for word in row] for row in values.view(torch.int32).tolist()]
-
-
-def by_vectors(row: list[int], column: list[int]) -> int:
-    """vdpbf16ps: one pair after the other."""
-    total = 0
-    for a, b in zip(row, column, strict=True):
-        total = semantics.vdpbf16ps(total, a, b)
-    return total
-
-
-def by_tiles(row: list[int], column: list[int]) -> int:
-    """tdpbf16ps: 16 pairs after the other."""
-    total = 0
-    for k in range(0, len(row), 16):
-        total = semantics.tdpbf16ps(total, row[k : k + 16], column[k : k + 16])
-    return total
-
-
-ORDERS = {"avx512_bf16": by_vectors, "amx": by_tiles}
-
-
-def sums(layer: Layer, isa: str) -> torch.Tensor:
-    """The float32 result in the order of a level, [rows, columns]."""
-    x, weight = pairs(layer.x), pairs(layer.weight)
-    bits = torch.tensor([[ORDERS[isa](row, column) for column in weight] for row in x])
-    return torch.where(bits < 2**31, bits, bits - 2**32).int().view(torch.float32)
-
-
-@pytest.mark.parametrize("isa", ORDERS, indirect=True)
-def test_the_order_of_sums(isa: str) -> None:
-    """Bit by bit, over two blocks along K; the other level's order gives other bits."""
-    layer = make(Case("bf16", m=9, n=3, k=544, seed=3))
-    found = layer.run()
-    assert torch.equal(found, sums(layer, isa))
-    [other] = ORDERS.keys() - {isa}
-    assert not torch.equal(found, sums(layer, other))

@@ -29,12 +29,12 @@ def check_exact(m: int, n: int, k: int) -> None:
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("num_threads", [1, 2, 7])
-def test_every_number_of_rows(num_threads: int, isa: str, threads: None) -> None:
+def test_every_number_of_rows(isa: str, threads: None) -> None:
     """Every split into register tiles, and blocks of rows for more threads than columns."""
-    torch.set_num_threads(num_threads)
-    for m in (*range(1, 62), 127, 128, 129):
-        check_exact(m, 40, 72)
+    for num_threads, rows in ((1, range(1, 62)), (7, (*range(1, 62, 7), 127, 128, 129))):
+        torch.set_num_threads(num_threads)
+        for m in rows:
+            check_exact(m, 40, 72)
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -62,11 +62,11 @@ def test_blocks_of_k(k: int, isa: str) -> None:
 def test_same_bits_for_any_number_of_threads(
     format: str, activations: str, scales: str, threads: None
 ) -> None:
-    for m in (1, 4, 17, 150):
+    for m in (4, 150):
         layer = make(Case(format, activations, scales, m=m, n=136, k=544))
         weight = layer.pack()
         results = []
-        for count in (1, 2, 3, 5):
+        for count in (1, 3):
             torch.set_num_threads(count)
             assert torch.equal(layer.pack().data, weight.data)
             results.append(linear(layer.x, weight))

@@ -97,8 +97,7 @@ def test_a_gpu_has_no_kernel_for_it(on_gfx950: None) -> None:
         look_up(ids_of(), weight, torch.float32)
 
 
-@pytest.mark.parametrize("format", ["fp8_e4m3fn", "mxfp4"])
-def test_look_up_passes_opcheck(format: str) -> None:
-    weight = make(Case(format, n=N, k=K)).pack()
+def test_look_up_passes_opcheck() -> None:
+    weight = make(Case("mxfp4", n=N, k=K)).pack()
     arguments = (ids_of(), *weight.flat(), torch.bfloat16)
     torch.library.opcheck(torch.ops.hk_backend.look_up.default, arguments)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
 
-from hk_backend.ops import PackedWeight, WeightError, linear, pack_weight
-from tests.ops.linear_cases import KINDS, Case, make, rotation_of
+from hk_backend.ops import WeightError, linear, pack_weight
+from tests.ops.linear_cases import Case, make
 
 FP8 = torch.float8_e4m3fn
 
@@ -21,25 +20,6 @@ def uint8(*shape: int, fill: int = 127) -> torch.Tensor:
 
 def fp8(n: int = 130, k: int = 136) -> torch.Tensor:
     return torch.ones(n, k).to(FP8)
-
-
-@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
-def test_parts_make_the_same_weight(format: str, activations: str, scales: str, isa: str) -> None:
-    """As an engine does: tensors registered in a module, ints beside them."""
-    static = activations == "tensor"
-    weight = make(Case(format, activations, scales, static=static)).pack()
-    tensors, ints = weight.tensors(), weight.as_ints()
-    assert all(type(number) is int for number in ints)
-    assert set(tensors) <= {field.name for field in fields(PackedWeight)}
-    again = PackedWeight.from_parts(tensors, ints)
-    for field in fields(PackedWeight):
-        assert getattr(again, field.name) is getattr(weight, field.name) or getattr(
-            again, field.name
-        ) == getattr(weight, field.name)
-    assert (weight.n, weight.k, weight.format) == (40, 96, format)
-    assert (weight.activations, weight.layout) == (activations, isa)
-    assert weight.rotation == rotation_of(activations)
-    assert weight.nbytes == sum(tensor.nbytes for tensor in tensors.values())
 
 
 def test_factors_and_block_scales() -> None:

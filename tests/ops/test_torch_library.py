@@ -90,12 +90,10 @@ def layer(call: Call) -> torch.Tensor:
     return out.float() * 3 + call["query"].float()
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [*((name, "aot_eager") for name in CASES), ("packed", "inductor")]
-)
-def test_compiles_without_graph_breaks(name: str, backend: str, fresh_compiler: None) -> None:
+@pytest.mark.parametrize("name", ["packed", "paged", "fp8"])
+def test_compiles_without_graph_breaks(name: str, fresh_compiler: None) -> None:
     call = make(CASES[name])
-    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(call), layer(call))
 
 
@@ -222,9 +220,7 @@ class Module(torch.nn.Module):
         return linear(x, weight, self.bias, self.out_dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [*((name, "aot_eager") for name in LAYERS), ("fp8", "inductor")]
-)
+@pytest.mark.parametrize(("name", "backend"), [("fp8", "inductor"), ("rotated", "aot_eager")])
 def test_layers_compile_without_graph_breaks(name: str, backend: str, fresh_compiler: None) -> None:
     layer = make_layer(LAYERS[name])
     module = Module(layer)

@@ -17,8 +17,6 @@ WINDOWED = "attention_prefill_bf16_d128_paged_window"
 GEMM = "gemm_bf16_256x256"
 QUANTIZE = "quantize_fp8_token_bf16"
 MANY = "heads=64/8,tokens=1024,batch=4,causal"
-SEVERAL = {"lds_size": 2.0**20, "registers": 1024.0}
-"""A CU that holds two workgroups of it."""
 
 
 def entry(name: str) -> KernelEntry:
@@ -37,7 +35,6 @@ def modelled(kernel: str, shape: str, **changes: float) -> Modelled:
 
 
 @functools.cache
-def report(kernel: str, shape: str, several: bool = False) -> Report:
-    """Without sensitivity; `several`: of `SEVERAL`."""
-    changes = SEVERAL if several else {}
-    return collect(shapes.parse(entry(kernel), shape), changes, sensitivity=False)
+def report(kernel: str, shape: str) -> Report:
+    """Without sensitivity."""
+    return collect(shapes.parse(entry(kernel), shape), {}, sensitivity=False)

@@ -13,8 +13,7 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.timing import catalogue_figures
 from hk_backend.timing.calibration import error_of
-from hk_backend.timing.standard import Shape, shapes_of
-from hk_backend.timing.workloads import gemm, merge, quantize
+from hk_backend.timing.standard import shapes_of
 from tests.seed import draw
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
@@ -41,30 +40,6 @@ def test_one_kernel_modelled_again() -> None:
 def test_every_kernel_modelled_again() -> None:
     for entry, found in catalogue_figures.of_all(KERNELS, 2):
         check(entry, found)
-
-
-def test_shapes_are_what_their_names_say() -> None:
-    named: dict[str, Shape] = {}
-    for entry in KERNELS:
-        assert shapes_of(entry)
-        named |= shapes_of(entry)
-    assert {name: name_of(shape) for name, shape in named.items()} == {name: name for name in named}
-
-
-def name_of(shape: Shape) -> str:
-    if isinstance(shape, gemm.Shape):
-        return f"{shape.m}x{shape.n}x{shape.k}"
-    if isinstance(shape, quantize.Shape):
-        return f"{shape.m}x{shape.k}"
-    if isinstance(shape, merge.Shape):
-        return f"{shape.heads} heads n{shape.tokens}, {shape.parts} parts"
-    ((tokens, keys),) = set(zip(shape.queries, shape.keys, strict=True))
-    name = f"b{len(shape.queries)} " * (shape.parts == 1)
-    name += f"{shape.heads}/{shape.kv_heads} n{tokens}"
-    name += f" cached {keys - tokens}" * (keys > tokens)
-    name += " causal" if shape.causal else " full"
-    name += f" window {shape.window}" * bool(shape.window)
-    return name + f", {shape.parts} parts" * (shape.parts > 1)
 
 
 def test_an_index_keeps_everything_else(tmp_path: Path) -> None:

@@ -120,11 +120,6 @@ def test_a_longer_matrix_wave_delays_only_while_the_vector_wave_lasts() -> None:
     assert measured(rows).parameters["matrix_issue"] == pytest.approx(4)
 
 
-def test_gfx942_has_a_smaller_matrix_instruction() -> None:
-    rows = {name.replace("32x32x16", "32x32x8"): row for name, row in ROWS.items()}
-    assert measured(rows).parameters == pytest.approx(EXPECTED)
-
-
 def test_what_rests_on_a_row_that_is_not_there_is_left_out() -> None:
     rows = {name: row for name, row in ROWS.items() if name != "lds_read_b64_transposed"}
     assert set(PARAMETERS) - set(measured(rows).parameters) == {"lds_read_transposed"}

@@ -2,108 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-
-import numpy as np
 import pytest
 
-from hk_backend import _emulator
 from hk_backend.kernels.catalogue import NoKernel, catalogue
-from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.timing import model, standard
-from hk_backend.timing.launch import Launch, Traced, trace
-from hk_backend.timing.model import Modelled
-from hk_backend.timing.workloads import attention
-from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
-
-
-@functools.cache
-def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> Traced:
-    entry = catalogue("gfx950").select(
-        "attention_prefill", dtype="bf16", head_size=64, keys="packed", mask=NO_MASK
-    )
-    assert isinstance(entry, KernelEntry)
-    lengths = [tokens] * batch
-    return trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
-
-
-@functools.cache
-def unchanged() -> Modelled:
-    """The time of many heads, on the machine as it is."""
-    return model.time(traced(heads=64))
-
-
-def test_a_launch_lasts_at_least_as_long_as_its_longest_workgroup() -> None:
-    modelled = model.time(traced())
-    longest = max(modelled.lengths.values())
-    assert modelled.clocks >= longest
-    assert modelled.microseconds > longest / modelled.clock_ghz / 1e3
-    assert 0 < modelled.busy_share <= 1
-    assert all(share <= 1 for share in modelled.unit_share.values())
-
-
-def test_workgroups_with_more_to_do_take_longer() -> None:
-    lengths = list(model.time(traced()).lengths.values())
-    assert lengths == sorted(lengths)
-
-
-def test_a_device_with_half_the_units_takes_longer() -> None:
-    whole = unchanged()
-    half = model.time(traced(heads=64), {"compute_units": 128})
-    assert 1.5 < half.clocks / whole.clocks < 2.5
-
-
-FMA = "v_fma_f32 v2, v3, v4, v2\n"
-
-
-def vector_launch(work: list[float], waves: int = 4) -> Traced:
-    """Every wave does 1000 vector instructions, or 2000 if bit 8 of its workgroup is set."""
-    body = f"""
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      v_mov_b32 v4, 0
-      {FMA * 1000}
-      s_bitcmp1_b32 s2, 8
-      s_cbranch_scc0 1f
-      {FMA * 1000}
-      1:
-    """
-    code = assemble(PROLOGUE + body, vgprs=128, accum_offset=128)
-    kernel = _emulator.CodeObject.load(code).kernel("k")
-    grid, samples = [len(work)], [0, min(256, len(work) - 1)]
-    launch = Launch(
-        _emulator.Machine("gfx950"), kernel, grid, 64 * waves, bytes(16), 0, np.array(work), samples
-    )
-    return trace(launch)
-
-
-@needs_llvm
-@pytest.mark.parametrize("rounds", [1, 8], ids=["every CU replayed", "workgroups of each length"])
-def test_workgroups_that_share_a_cu_share_its_units(rounds: int) -> None:
-    """One wave of each on a SIMD whose vector unit they fill: together as long as one by one."""
-    fit = {"waves_per_simd": 2}
-    work = [1.0 + (number >> 8 & 1) for number in range(512 * rounds)]
-    modelled = model.time(vector_launch(work), fit)
-    assert modelled.resident == 2
-    # of a CU: `rounds` workgroups of 4000 clocks and as many of 8000
-    assert modelled.clocks == pytest.approx(rounds * 12000, rel=0.15)
-    assert modelled.unit_share["vector"] > 0.8
-
-
-@needs_llvm
-def test_few_workgroups_have_a_cu_each() -> None:
-    modelled = model.time(vector_launch([1.0] * 2))
-    assert modelled.clocks == pytest.approx(4000, rel=0.15)
-    assert modelled.unit_share["vector"] == pytest.approx(2 / 256, rel=0.15)
-
+from hk_backend.timing import standard
 
 # --- which of several kernels serves a shape ------------------------------------------------------
-
-
-def kernel() -> KernelEntry:
-    return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])

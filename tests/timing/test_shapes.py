@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -16,21 +14,6 @@ def attention_shape(kernel: str, text: str) -> attention.Shape:
     shape = shapes.parse(entry(kernel), text).shape
     assert isinstance(shape, attention.Shape)
     return shape
-
-
-def test_requests_of_one_length() -> None:
-    shape = attention_shape(PACKED, "batch=3, heads=64/8, tokens=4096, causal")
-    assert shape == attention.Shape([4096] * 3, [4096] * 3, 64, 8, causal=True)
-
-
-def test_a_window() -> None:
-    workload = shapes.parse(entry(WINDOWED), "heads=2/1,tokens=512,causal,window=100")
-    assert workload.shape == attention.Shape([512], [512], 2, 1, True, 16, window=100)
-    assert workload.text.endswith("causal, window 100")
-
-
-def test_without_the_flag_every_key_is_seen() -> None:
-    assert not attention_shape(PACKED, "heads=4/4,tokens=64").causal
 
 
 @pytest.mark.parametrize("keys", ["cached=0+2000", "keys=512+2064"])
@@ -91,8 +74,3 @@ def test_rows_to_quantise() -> None:
 def test_impossible_shapes_are_refused(kernel: str, text: str, message: str) -> None:
     with pytest.raises(shapes.ShapeError, match=message):
         shapes.parse(entry(kernel), text)
-
-
-def test_a_kernel_of_another_operator_has_no_shapes() -> None:
-    with pytest.raises(shapes.ShapeError, match="softmax has no shapes; valid: attention_prefill"):
-        shapes.parse(replace(entry(GEMM), operator="softmax"), "m=1")

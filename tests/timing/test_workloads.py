@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.masks import NO_MASK, PART, WINDOW
+from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.timing import model
-from hk_backend.timing.launch import spread, trace
-from hk_backend.timing.workloads import attention, buffers, gemm, quantize
+from hk_backend.timing.launch import trace
+from hk_backend.timing.workloads import attention, quantize
 
 
 def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> KernelEntry:
@@ -21,10 +21,6 @@ def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> Ke
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
-
-
-def gemm_kernel() -> KernelEntry:
-    return catalogue("gfx950").kernel("gemm_bf16_256x256")
 
 
 def executed(
@@ -84,57 +80,6 @@ def test_workgroups_with_as_much_to_do_execute_as_much(
     assert longest[middle] == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("keys", ["paged", "split", "tokens"])
-@pytest.mark.parametrize("parts", [1, 3, 4])
-def test_parts_with_as_much_to_do_execute_as_much(keys: str, parts: int) -> None:
-    """Those without keys write that they have found nothing."""
-    entry = attention_kernel(keys, mask=PART)
-    work, steps = executed(entry, replace(SHAPE, parts=parts))
-    assert steps[work == 0].max() < 0.5 * steps[work > 0].min()
-    for amount in np.unique(work[work > 0]):
-        equal = steps[work == amount]
-        assert np.ptp(equal) < 0.05 * equal.max()
-    longest = {amount: steps[work == amount].max() for amount in np.unique(work[work > 1])}
-    least, middle, *_, most = sorted(longest)  # a lone tile goes through no loop
-    tile = (longest[most] - longest[least]) / (most - least)
-    expected = longest[most] - (most - middle) * tile
-    assert longest[middle] == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize("keys", ["packed", "paged", "tokens"])
-def test_the_same_launch_lies_in_memory_alike(keys: str) -> None:
-    """Its clocks do not depend on what else the process has allocated."""
-    shape = attention.Shape([256] * 17, [256] * 17, 8, 1)
-    found = set()
-    for _ in range(3):
-        launch = attention.launch(attention_kernel(keys), shape)
-        modelled = model.time(trace(launch))
-        found.add((modelled.microseconds, *modelled.lengths.values()))
-        assert all(a.ctypes.data % 4096 == 0 for a in launch.keep_alive.values())
-    assert len(found) == 1
-
-
-def test_a_buffer_within_a_page_is_refused() -> None:
-    shifted = buffers.zeros((64,), np.uint8)[16:]
-    with pytest.raises(ValueError, match=r"a at 0x\w+; valid: from zeros\(\) or table\(\)"):
-        buffers.machine_with(gemm_kernel(), {"a": shifted})
-
-
-def test_samples_stand_for_all_amounts_of_work() -> None:
-    work = np.array([0.0, 5, 5, 3, 9, 7, 1, 0])
-    assert spread(work) == [0, 6, 3, 1, 5, 4]
-    assert spread(work, most=2) == [0, 6, 4]
-    assert spread(np.ones(7)) == [0]
-
-
-@pytest.mark.parametrize(("tiles", "columns"), [(64, 8), (12, 4), (16, 16)])
-def test_each_tile_has_its_workgroup(tiles: int, columns: int) -> None:
-    dealt = [gemm.workgroup_of(tile, tiles) for tile in range(tiles)]
-    assert sorted(dealt) == list(range(tiles))
-    if tiles % 8 == 0:  # neighbours are on one XCD
-        assert len({workgroup % 8 for workgroup in dealt[: tiles // 8]}) == 1
-
-
 def test_useful_work_of_a_causal_shape() -> None:
     square = attention.Shape([4], [4], 2, 1)
     assert square.flops(64) == 4 * 2 * 64 * (4 * 4 / 2)
@@ -154,19 +99,6 @@ def test_useful_work_within_a_window(queries: int, keys: int, window: int) -> No
     assert shape.flops(64) == 4 * 2 * 64 * (seen - half)
     read = len({key for row in range(keys - queries, keys) for key in range(row + 1)[-window:]})
     assert shape.bytes(64) == 2 * 64 * (2 * 2 * queries + 2 * 1 * read)
-
-
-def test_with_a_window_every_sample_has_neighbours() -> None:
-    """Who reads the same keys as it does: without them the model would have it alone."""
-    entry = attention_kernel("paged", mask=WINDOW)
-    shape = attention.Shape([2048], [2048], 8, 1, window=512)
-    samples = set(attention.launch(entry, shape).samples)
-    work = attention.workgroups(entry, shape).tiles
-    last = len(work) - shape.heads
-    for amount in np.unique(work[work > 0]):
-        first = int(np.flatnonzero(work == amount)[0])
-        assert first in samples
-        assert {first + shape.heads} & {*range(last)} <= samples
 
 
 @pytest.mark.parametrize(
@@ -197,9 +129,3 @@ def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
     modelled = model.time(trace(launch))
     least = launch.bytes / modelled.parameters["hbm"] / 1e6
     assert modelled.microseconds - modelled.parameters["launch"] > least
-
-
-@pytest.mark.parametrize("sizes", [(0, 8), (8, 0)])
-def test_nothing_to_quantise_is_no_shape(sizes: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=r"[mk] = 0; valid: 1 or more"):
-        quantize.Shape(*sizes)

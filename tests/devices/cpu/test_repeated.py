@@ -1,16 +1,28 @@
-"""Linear calls of the cpu device that repeat a checked one."""
+"""Linear calls of the cpu device that repeat a checked one; a machine that lacks the extension."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.cpu import device as cpu
 from hk_backend.devices.cpu import repeated
 from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.ops import pack_weight
 from hk_backend.ops.linear import linear_of_flat
 from hk_backend.terms.packed_weight import PackedWeight
+
+
+def test_an_extension_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_extension() -> None:
+        raise ImportError("undefined symbol: _ZTVN")
+
+    monkeypatch.setattr(cpu, "usable_isas", no_extension)
+    with pytest.raises(DeviceError, match=r"hk_backend\._cpu .*undefined symbol.* reinstall"):
+        cpu.cpu_device.__wrapped__()
+
 
 N, K = 40, 96
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -87,20 +99,6 @@ def test_another_weight_at_the_same_address_is_not_taken(
         assert repeat(device, weight, x) is None
     with pytest.raises(ValueError, match=r"weight\.data"):
         run(device, shorter, x)
-
-
-def test_other_factors_of_the_same_size_are_not_mistaken(
-    device: CpuDevice, packed: PackedWeight
-) -> None:
-    """The kept call holds the addresses of its own."""
-    x = torch.zeros(3, K, dtype=BF16)
-    ones, twos = (
-        PackedWeight(packed.data, torch.full((N,), factor), None, None, *fields(packed))
-        for factor in (1.0, 2.0)
-    )
-    run(device, ones, x)
-    assert repeat(device, ones, x) is not None
-    assert repeat(device, twos, x) is None
 
 
 def fields(packed: PackedWeight) -> tuple[str, int, int, str, str]:

@@ -19,8 +19,6 @@ from tests.ops.oracle import close, expected_with, nan
 BF16 = torch.bfloat16
 
 SPLIT_BY_CHANNEL = ("B H D/x N x", "B H D N")
-SPLIT_BY_TOKEN = ("B H D/x N x", "B H N/x D x")
-"""Caches' layout strings, of keys and of values."""
 
 
 def prepared(**changes: Any) -> KernelCall:

@@ -1,7 +1,6 @@
 """Tensors in the emulated GPU's memory, as the launcher reads torch's: by DLPack's exchange table.
 
-torch has no such tensors without a GPU, and these have what it never gives: byte offsets, a table
-of a version to come.
+torch has no such tensors without a GPU, and these have what it never gives: byte offsets.
 """
 
 from __future__ import annotations
@@ -43,35 +42,28 @@ class Table(ctypes.Structure):
     )
 
 
-def table(major: int, read: Any, older: Table | None = None) -> Table:
-    found = Table(major, 3, None if older is None else ctypes.addressof(older))
-    found.read = read
-    return found
-
-
-def capsule(of: Table) -> object:
-    """`of` must outlive it."""
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = (
-        ctypes.py_object,
-        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
-    )
-    made: object = new(ctypes.addressof(of), CAPSULE, None)
-    return made
-
-
 def read(tensor: Any, out: Any) -> int:
     out[0] = tensor.described
     return 0
 
 
-TABLE = table(MAJOR, Read(read))
+TABLE = Table(MAJOR, 3)
+TABLE.read = Read(read)
+
+
+def capsule() -> object:
+    """Of `TABLE`."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    made: object = new(ctypes.addressof(TABLE), CAPSULE, None)
+    return made
 
 
 class GpuTensor:
     """int32 at `address` + `byte_offset` of GPU `index`; strides in elements."""
 
-    __dlpack_c_exchange_api__ = capsule(TABLE)
+    __dlpack_c_exchange_api__ = capsule()
 
     def __init__(
         self,

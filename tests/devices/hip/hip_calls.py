@@ -15,27 +15,15 @@ SUCCESS = 0
 INVALID_VALUE = 1
 INVALID_MEMCPY_DIRECTION = 21
 INVALID_DEVICE_FUNCTION = 98
-INVALID_DEVICE = 101
-INVALID_IMAGE = 200
-NO_BINARY_FOR_GPU = 209
-INVALID_HANDLE = 400
 ILLEGAL_STATE = 401
-NOT_FOUND = 500
 NOT_READY = 600
-CONTEXT_IS_DESTROYED = 709
 HOST_MEMORY_ALREADY_REGISTERED = 712
 HOST_MEMORY_NOT_REGISTERED = 713
 LAUNCH_FAILURE = 719
 CAPTURE_UNSUPPORTED = 900
 CAPTURE_INVALIDATED = 901
-CAPTURE_MERGE = 902
-CAPTURE_UNMATCHED = 903
 CAPTURE_UNJOINED = 904
-CAPTURE_ISOLATION = 905
 CAPTURE_IMPLICIT = 906
-CAPTURED_EVENT = 907
-CAPTURE_WRONG_THREAD = 908
-"""From ROCm's hip_runtime_api.h."""
 
 
 def pointer(library: EmulatedLibrary, function: str, *arguments: object) -> int:
@@ -72,13 +60,6 @@ def read(library: EmulatedLibrary, address: int, count: int) -> list[int]:
 
 COUNT = 100
 """Numbers that a test fills, if it has no reason for another size."""
-
-
-def number(library: EmulatedLibrary, function: str, *arguments: object) -> int:
-    """What a function writes to the `int*` that is its first argument."""
-    found = c_int(-1)
-    library.call(function, byref(found), *arguments)
-    return found.value
 
 
 def function(library: EmulatedLibrary, small: Catalogue, name: str) -> int:

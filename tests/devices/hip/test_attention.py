@@ -11,7 +11,6 @@ import torch
 
 from hk_backend.devices.hip import attention
 from hk_backend.kernels import catalogue, masks
-from hk_backend.terms.paged_kv import PagedKV
 from tests.devices.hip.attention_call import paged, prepared
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.layouts import LAYOUTS
@@ -52,34 +51,11 @@ def test_the_scales_of_an_fp8_cache(
     assert (numbers["scale"], numbers["value_factor"]) == factors
 
 
-@pytest.mark.parametrize("window", [None, 7, 2**40])
-@pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
-def test_tensors_of_masks_are_handed_over_as_they_are(name: str, window: int | None) -> None:
-    """But for those whose numbers lie apart, which are brought together."""
-    of_heads = torch.zeros(4)
-    call = prepared(sliding_window=window, **{name: of_heads})
-    assert call.tensors[name] is of_heads
-    assert call.numbers["window"] == min(window or 2**30, 2**30)
-    assert prepared(**{name: torch.arange(8.0)[::2]}).tensors[name].stride() == (1,)
-
-
 def test_a_scale_that_slopes_cannot_be_divided_by() -> None:
     for scale in (0.0, 2.0**-64, -(2.0**-64)):
         prepared(alibi_slopes=torch.ones(4), scale=scale)
     with pytest.raises(ValueError, match=r"scale: .* with alibi_slopes is not valid .* or more"):
         prepared(alibi_slopes=torch.ones(4), scale=2.0**-65)
-
-
-def test_the_log_sum_exp_may_have_any_strides() -> None:
-    for lse, strides in (
-        (torch.empty(4, 12), (12, 1)),
-        (torch.empty(12, 4).T, (1, 4)),
-        (torch.empty(4, 12, 3)[..., 0], (36, 3)),
-    ):
-        call = prepared(lse=lse)
-        assert call.tensors["lse"] is lse
-        assert (call.numbers["lse_head"], call.numbers["lse_token"]) == strides
-    assert "lse" not in prepared().tensors, "the kernel gets a null pointer"
 
 
 def strided(tensor: torch.Tensor, *stride: int) -> torch.Tensor:
@@ -172,30 +148,6 @@ def test_a_scale_past_float32(scale: float) -> None:
         prepared(scale=scale)
 
 
-@pytest.mark.parametrize(("kv_dtype", "x"), [(torch.bfloat16, 8), (torch.float8_e5m2, 16)])
-@pytest.mark.parametrize("block_size", [16, 48])
-@pytest.mark.parametrize("by_channel", [True, False])
-def test_a_split_cache(by_channel: bool, block_size: int, kv_dtype: torch.dtype, x: int) -> None:
-    """x elements are 16 bytes."""
-    changes = paged(SPLIT_LAYOUTS[0 if by_channel else 1], block_size, kv_dtype)
-    call = prepared(**changes)
-    (kernel,) = call.kernels
-    assert (kernel.facts["keys"], kernel.facts["stored"]) == ("split", attention.STORED[kv_dtype])
-    by_channel |= block_size == x  # one group of tokens: the same memory
-    whole = 64 * block_size  # of a head in a block
-    expected = {
-        "key_block": 2 * whole,
-        "key_head": whole,
-        "key_token": x,
-        "key_piece": x * block_size,
-        "value_block": 2 * whole,
-        "value_head": whole,
-        "value_token": 1 if by_channel else 64,
-        "value_piece": block_size if by_channel else x,
-    }
-    assert {name: call.numbers[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize(
     ("key_piece", "value_piece", "why"),
     [
@@ -252,31 +204,6 @@ def test_caches_that_the_kernels_cannot_read(layout: str, block_size: int, why: 
         prepared(**paged(layout, block_size))
 
 
-def test_a_cache_whose_tokens_are_not_evenly_apart() -> None:
-    """Eight tokens of a head together, then those of the next head."""
-    view, layout = torch.zeros(8, 2, 2, 8, 64, dtype=torch.bfloat16), "B N/x H x D"
-    changes = paged("NHD, two tensors")
-    changes["paged_kv"] = PagedKV.from_views(view, layout, view, layout)
-    with pytest.raises(ValueError, match="paged_kv: keys with 8 tokens and 64"):
-        prepared(**changes)
-
-
-@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
-@pytest.mark.parametrize("block_size", [1, 2, 24])
-def test_blocks_whose_rows_each_lane_finds(layout: str, block_size: int) -> None:
-    """A row's number is its block's times `block_rows`, and the tokens before it there."""
-    changes = paged(layout, block_size)
-    call = prepared(**changes)
-    keys = "tokens" if block_size == 1 else "any_pages"
-    assert [kernel.name for kernel in call.kernels] == [f"attention_prefill_bf16_d64_{keys}"]
-    key = changes["paged_kv"].key.tensor
-    axes = "BNHD" if layout.startswith("NHD") else "BHND"
-    block, token = (key.stride(axes.index(axis)) for axis in "BN")
-    assert call.numbers["block_rows"] * call.numbers["key_token"] == block
-    if block_size > 1:
-        assert call.numbers["key_token"] == token
-
-
 @pytest.mark.parametrize("block_size", [1, 3])
 def test_rows_that_cannot_be_numbered(block_size: int) -> None:
     """From a block to the next they must be a whole number of rows, of keys and values alike."""
@@ -287,16 +214,6 @@ def test_rows_that_cannot_be_numbered(block_size: int) -> None:
         message = rf"paged_kv: strides of .* with blocks of {block_size} tokens"
         with pytest.raises(ValueError, match=message):
             prepared(**{**changes, "paged_kv": replace(cache, key=key)})
-
-
-def test_rows_of_keys_and_values_that_are_not_equally_far_apart() -> None:
-    """A lane has one product for both; a block is as long of either."""
-    changes = paged("NHD, two tensors", 3)
-    cache = changes["paged_kv"]
-    assert cache.key.strides[3] > cache.head_size
-    key = replace(cache.key, strides=(*cache.key.strides[:3], 64, *cache.key.strides[4:]))
-    with pytest.raises(ValueError, match=r"key_token 64, .* keys and values equally far"):
-        prepared(**{**changes, "paged_kv": replace(cache, key=key)})
 
 
 def test_blocks_that_lie_too_far_apart() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip.attention_family import STORED, verdict
+from hk_backend.devices.hip.attention_family import verdict
 from hk_backend.kernels import Catalogue, Family, catalogue
 from hk_backend.ops import AttentionRequest
-from hk_backend.terms.verdict import Verdict, refused
-from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL, SPLIT_BY_TOKEN
+from hk_backend.terms.verdict import Verdict
+from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 
 LLAMA = AttentionRequest(
     device_type="cuda",
@@ -41,76 +41,8 @@ def kernels() -> Catalogue:
     return catalogue("gfx950")
 
 
-def padded_to(request: AttentionRequest) -> int:
-    return 128 if max(request.head_size, request.value_size) <= 128 else 256
-
-
 def never_asked(kernels: Family) -> Verdict:
     raise AssertionError(f"{kernels[0].name} was found")
-
-
-@pytest.mark.parametrize(
-    ("request_", "keys"),
-    [
-        *(
-            (paged(kv_dtype=kv_dtype, block_size=size, cache_layouts=layouts), keys)
-            for kv_dtype in (E4M3, E5M2)
-            for size, layouts, keys in (
-                (16, None, "paged"),
-                (1, None, "tokens"),
-                (24, None, "any_pages"),
-                (32, SPLIT_BY_CHANNEL, "split"),
-                (32, SPLIT_BY_TOKEN, "split"),
-            )
-        ),
-        (LLAMA, "packed"),
-        (packed(kv_dtype=None, causal=False), "packed"),
-        (PAGED, "paged"),
-        (paged(block_size=48), "paged"),
-        (paged(block_size=1), "tokens"),
-        (paged(block_size=24), "any_pages"),
-        (paged(block_size=None, cache_layouts=None), "paged"),
-        (paged(cache_layouts=SPLIT_BY_CHANNEL), "split"),
-        (paged(cache_layouts=SPLIT_BY_TOKEN), "split"),
-        (packed(sliding_window=4096), "packed"),
-        (packed(head_size=256), "packed"),
-        (paged(head_size=256, kv_dtype=E4M3, sliding_window=1), "paged"),
-        *((packed(head_size=size), "packed") for size in (8, 72, 120)),
-        *((paged(head_size=size), "paged") for size in (136, 248)),
-        (packed(head_size=192, head_size_v=128), "packed"),
-        (paged(head_size=192, head_size_v=128, sliding_window=9), "paged"),
-        (paged(head_size=128, head_size_v=192, cache_layouts=SPLIT_BY_TOKEN), "split"),
-        (packed(has_sinks=True, causal=False), "packed"),
-        (paged(sliding_window=128, has_sinks=True, block_size=1), "tokens"),
-        (paged(sliding_window=128, kv_dtype=E4M3), "paged"),
-        (packed(logits_soft_cap=30.0), "packed"),
-        (packed(logits_soft_cap=1024.0, causal=False), "packed"),
-        (packed(logits_soft_cap=0.0), "packed"),
-        (paged(logits_soft_cap=50.0, sliding_window=4096, has_sinks=True), "paged"),
-        (paged(logits_soft_cap=50.0, kv_dtype=E4M3), "paged"),
-        (packed(has_alibi=True), "packed"),
-        (paged(has_alibi=True, sliding_window=128, has_sinks=True), "paged"),
-        (paged(has_alibi=True, cache_layouts=SPLIT_BY_TOKEN), "split"),
-    ],
-)
-def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> None:
-    asked: list[Family] = []
-
-    def usable(found: Family) -> Verdict:
-        asked.append(found)
-        return refused("this very machine")
-
-    assert verdict(request_, kernels, usable).why == "this very machine"
-    ((kernel, *_),) = asked
-    own = request_.head_size in (64, 128, 256) and request_.value_size == request_.head_size
-    assert kernel.facts["padded"] is not own
-    assert kernel.facts["head_size"] == (request_.head_size if own else padded_to(request_))
-    assert kernel.facts["keys"] == keys
-    windowed = request_.sliding_window is not None or request_.has_sinks
-    mask = "window" if windowed else "none"
-    mask = "capped" if request_.logits_soft_cap else "alibi" if request_.has_alibi else mask
-    assert kernel.facts["mask"] == mask
-    assert kernel.facts["stored"] == STORED[request_.kv_dtype or request_.dtype]
 
 
 WINDOW, CAP = {"sliding_window": 4096}, {"logits_soft_cap": 30.0}

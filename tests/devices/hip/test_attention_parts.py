@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention_parts
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.plan import Layer, Prepared
 from hk_backend.devices.hip.prepared_parts import PreparedParts
@@ -111,19 +110,6 @@ def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal)
         call.is_right(with_lse=False)
 
 
-def test_a_prepared_launch_waits_for_nothing(device: OnTheHost, deal: Deal) -> None:
-    deal(3, 128)
-    call = Shared(CASE)
-    prepared = call.prepared(device)
-    call.launch(device, prepared)  # the workspace is there
-    before = device.library.report()["synchronising_calls"]
-    step = call.plan(device, LONGEST)
-    call.out.fill_(torch.nan)
-    assert prepared.launch(step, call.tensors)
-    assert device.library.report()["synchronising_calls"] == before
-    assert call.out.isnan().all(), "it ran before anything waited"
-
-
 @pytest.mark.parametrize(
     ("case", "mask"),
     [
@@ -173,22 +159,3 @@ def test_kernels_that_fail_their_self_check_are_not_used(
     assert launched(device) == ["attention_prefill"]
     call.is_right()
     assert isinstance(call.prepared(device), Prepared)
-
-
-def test_a_part_that_is_not_joined_is_seen(
-    device: OnTheHost, deal: Deal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A negative control: the merge is told of a part less."""
-    real = attention_parts.in_parts
-
-    def short(*arguments: object) -> object:
-        first, second = real(*arguments)
-        second.numbers["parts"] -= 1
-        return first, second
-
-    monkeypatch.setattr(attention_parts, "in_parts", short)
-    deal(3, 128)
-    call = Shared(CASE)
-    call.run(device)
-    with pytest.raises(AssertionError, match="out of bounds"):
-        call.is_right()

@@ -12,19 +12,17 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention, linear
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip import library as hip_library
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
-from hk_backend.devices.hip.operator import Operator
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.graph import Graph
 from tests.kernels.catalogues import selected, with_kernels
@@ -58,24 +56,6 @@ def test_a_forward_enqueues_and_waits_for_nothing(
     check_result(expected(call, BF16), out, lse, untouched)
 
 
-def test_the_check_comes_before_the_first_use(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """Also where nobody asked for a verdict: a caller of the operator alone. Per GPU and kernel."""
-    checked: list[tuple[str, int]] = []
-
-    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-        checked.append((kernel.name, index))
-        return SERVED
-
-    call = make(Case(((4, 4),), 4, 2, 64, BF16))
-    device = OnTheHost(library, catalogue("gfx950"), check=check)
-    for index in (0, 1, 1, 0):
-        device.mapped.index_of_all = index
-        run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
-    assert checked == [(KERNEL.name, 0), (KERNEL.name, 1)]
-
-
 def test_no_first_use_in_a_graph_capture(library: EmulatedLibrary, streams: dict[int, int]) -> None:
     """The self-check would break the capture; afterwards the kernel is checked and used."""
     device = SynchronisesInChecks(library, catalogue("gfx950"))
@@ -98,17 +78,6 @@ def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
     assert "tensors on cpu with the device hip:gfx950" in device.verdict(LLAMA).why
     with pytest.raises(ValueError, match=r"query: a tensor on cpu is not valid .* expected cuda"):
         run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
-
-
-def test_operators_whose_kernels_share_a_name_share_no_verdict(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
-        return SERVED if kernel.operator == "attention_prefill" else refused("wrong numbers")
-
-    device = OnTheHost(library, catalogue("gfx950"), check=check)
-    assert device.verify(attention, KERNEL, 0)
-    assert not device.verify(linear, replace(KERNEL, operator="gemm"), 0)
 
 
 def test_a_kernel_that_cannot_be_loaded_is_disabled(

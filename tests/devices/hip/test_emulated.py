@@ -6,8 +6,6 @@ every byte that must not matter.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,12 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import DeviceError, device_for
 from hk_backend.devices.hip import emulated
-from hk_backend.devices.hip.call import Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import (
     EmulatedLibrary,
     EmulatorError,
-    Progress,
-    spanned_bytes,
 )
 from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
-from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check
@@ -114,15 +108,6 @@ def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) ->
     assert kernels[name]["counters"]["matrix_flops"] > 0
 
 
-def test_tensors_of_a_gpu_are_refused(library: EmulatedLibrary) -> None:
-    """Their addresses mean nothing to the emulator; meta stands for any other device."""
-    query = torch.empty(5, 2, 64, dtype=BF16, device="meta")
-    starts = torch.tensor([0, 5], dtype=torch.int32)
-    of = AttentionArguments(query=query, key=query, value=query, query_start_loc=starts, out=query)
-    with pytest.raises(ValueError, match=r"query: a tensor on meta is not valid .* expected cpu"):
-        device_for("cpu").run(of)
-
-
 def test_strided_tensors(library: EmulatedLibrary) -> None:
     """Query, key and value as slices of one fused projection, as engines hand them over."""
     call = make(case(((50, 50), (9, 9)), (4, 2), 64, BF16))
@@ -162,44 +147,6 @@ def test_a_finding_is_an_error(library: EmulatedLibrary) -> None:
     check(call, weights_dtype=BF16)  # and it goes on
 
 
-def test_progress_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Once that it is slow, and then how far it is, if that has not been said for a while."""
-    slow = "hk_backend: emulated:gfx950 executes machine code on the CPU: slow"
-    progress = Progress("emulated:gfx950")
-    for _ in range(2):
-        with progress.of(Work(100, "rows")):
-            pass
-    assert [record.message for record in caplog.records] == [slow]
-    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
-    with progress.of(Work(28, "rows")):
-        pass
-    assert "228 rows so far" in caplog.records[-1].message
-    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
-    with progress.of(Work(5, "bytes")):
-        pass
-    assert "5 bytes so far" in caplog.records[-1].message, "each kind of work for itself"
-
-
-def test_a_long_launch_says_that_it_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(emulated, "SECONDS_BETWEEN_PROGRESS", 0.001)
-    said = threading.Event()
-
-    class Heard(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "a launch of 7 rows has taken" in record.getMessage():
-                said.set()
-
-    heard = Heard()
-    emulated.logger.addHandler(heard)
-    try:
-        with Progress("emulated:gfx950").of(Work(7, "rows")):
-            assert said.wait(60)
-    finally:
-        emulated.logger.removeHandler(heard)
-
-
 # --- what it does not serve -------------------------------------------------------------------
 
 
@@ -232,15 +179,6 @@ def test_a_call_that_is_not_served_is_refused_before_anything_is_written(
     assert library.report()["kernels"] == {}
 
 
-def test_a_reset_library_gets_a_device_of_its_own(library: EmulatedLibrary) -> None:
-    """Handles of kernels that were loaded before a reset do not launch."""
-    call = make(case(((20, 20),), (2, 1), 64, BF16))
-    attention_prefill(**call)
-    library.reset("gfx950")
-    attention_prefill(**call)
-    assert len(library.report()["kernels"]) == 1
-
-
 def test_an_installation_without_the_emulator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -252,11 +190,3 @@ def test_an_installation_without_the_emulator(
         "the emulator cannot be loaded"
         in supports_attention(AttentionRequest("cpu", BF16, 4, 2, 64)).why
     )
-
-
-def test_the_bounds_of_a_view() -> None:
-    tensor = torch.zeros(10, 4, 8, dtype=BF16)
-    assert spanned_bytes(tensor) == 640
-    assert spanned_bytes(tensor[:, 1]) == 2 * (9 * 32 + 8)
-    assert spanned_bytes(tensor[2:3, :, :1]) == 2 * (3 * 8 + 1)
-    assert spanned_bytes(tensor[:0]) == 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
 from hk_backend.devices import always
-from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import catalogue
 from hk_backend.ops import attention_prefill, linear
@@ -20,7 +18,6 @@ from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.graph import Graph, Launch, check_replays
-from tests.devices.hip.hip_calls import stream
 from tests.ops.cases import Case
 from tests.ops.linear_cases import Case as Linear
 from tests.ops.linear_cases import Layer
@@ -110,35 +107,6 @@ def test_a_graph_keeps_its_workspace(
         assert not own.arrived.any()
 
 
-def test_a_stream_without_a_workspace(
-    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """The first one that begins with a capture gets the spare one; another is told what to do."""
-    call = LayerCall(make_layer(SPLIT))
-    call.enqueue()
-    library.synchronise(streams[0])
-    for is_there in (True, False):
-        with current(streams, stream(library, non_blocking=True)) as mine:
-            graph = Graph(library, mine)
-            with graph.capture():
-                if is_there:
-                    out = call.enqueue()
-                else:
-                    with pytest.raises(DeviceError, match="call it on that stream before"):
-                        call.enqueue()
-            if is_there:
-                graph.replay()
-                call.check(out)
-            else:
-                assert not graph.node_types(), "and the capture is whole"
-                call.enqueue()
-                library.synchronise(mine)
-                with graph.capture():
-                    out = call.enqueue()
-                graph.replay()
-                call.check(out)
-
-
 @pytest.mark.parametrize("case", LAYERS.values(), ids=list(LAYERS))
 def test_a_layer_that_was_loaded_can_be_captured(
     case: Linear, library: EmulatedLibrary, streams: dict[int, int]
@@ -156,14 +124,6 @@ def test_a_layer_that_was_loaded_can_be_captured(
             out = call.enqueue()
         graph.replay()
         call.check(out)
-
-
-@contextmanager
-def current(streams: dict[int, int], other: int) -> Iterator[int]:
-    """Another stream as torch's current one."""
-    before, streams[0] = streams[0], other
-    yield other
-    streams[0] = before
 
 
 E4M3 = torch.float8_e4m3fn

@@ -1,10 +1,10 @@
-"""The emulated library behaves as ROCm's: devices and errors, memory with exact bounds, streams and
-events, whose work runs when it is waited for."""
+"""The emulated library behaves as ROCm's: errors, memory with exact bounds, streams, launches and
+their findings, and graphs, whose replays compute what was captured."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 
 import pytest
 
@@ -12,6 +12,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.kernels import Catalogue
 from tests.devices.hip import hip_calls
+from tests.devices.hip.graph import Graph
 from tests.devices.hip.hip_calls import (
     COUNT,
     code,
@@ -19,73 +20,11 @@ from tests.devices.hip.hip_calls import (
     fill,
     function,
     malloc,
-    number,
     pointer,
     read,
     stream,
 )
-
-
-def test_devices(library: EmulatedLibrary) -> None:
-    library.call("hipInit", 0)
-    assert library.device_count() == 2
-    assert number(library, "hipGetDevice") == 0
-    library.call("hipSetDevice", 1)
-    assert number(library, "hipGetDevice") == 1
-    assert code(library, "hipSetDevice", 2) == hip_calls.INVALID_DEVICE
-    assert number(library, "hipDriverGetVersion") == number(library, "hipRuntimeGetVersion") > 0
-
-
-@pytest.mark.parametrize(
-    ("arch", "units", "lds", "features"),
-    [("gfx950", 256, 160 << 10, ":sramecc+:xnack-"), ("gfx942", 304, 64 << 10, ":sramecc+:xnack-")],
-)
-def test_properties(
-    arch: str, units: int, lds: int, features: str, library: EmulatedLibrary
-) -> None:
-    """At the offsets of hipDeviceProp_tR0600, which the ABI fixes."""
-    library.reset(arch)
-    raw = ctypes.create_string_buffer(b"\xaa" * 1500, 1500)
-    library.call("hipGetDevicePropertiesR0600", raw, 0)
-    data = raw.raw
-
-    def at(offset: int, size: int) -> int:
-        return int.from_bytes(data[offset : offset + size], "little")
-
-    assert b"Instinct" in data[:256].partition(b"\0")[0]
-    assert data[1160:1416].partition(b"\0")[0].decode() == arch + features
-    assert at(296, 8) == at(640, 8) == lds  # sharedMemPerBlock, sharedMemPerMultiprocessor
-    assert at(308, 4) == 64  # warpSize
-    assert at(320, 4) == 1024  # maxThreadsPerBlock
-    assert at(388, 4) == units  # multiProcessorCount
-    assert data[1472:] == b"\xaa" * 28, "written past the struct"
-    assert library.arch(0) == arch
-    assert library.compute_units(0) == units
-    for attribute, expected in ((56, 1024), (63, units), (74, lds), (87, 64), (10018, 8)):
-        assert number(library, "hipDeviceGetAttribute", attribute, 0) == expected
-    found = c_int()
-    assert code(library, "hipDeviceGetAttribute", byref(found), 12345, 0) == hip_calls.INVALID_VALUE
-    assert code(library, "hipDeviceGetAttribute", byref(found), 63, 7) == hip_calls.INVALID_DEVICE
-    assert code(library, "hipGetDevicePropertiesR0600", raw, -1) == hip_calls.INVALID_DEVICE
-
-
-def test_the_last_error_is_kept_until_it_is_read(library: EmulatedLibrary) -> None:
-    assert code(library, "hipGetLastError") == hip_calls.SUCCESS
-    assert code(library, "hipSetDevice", 9) == hip_calls.INVALID_DEVICE
-    library.device_count()  # a success does not clear it
-    assert code(library, "hipPeekAtLastError") == hip_calls.INVALID_DEVICE
-    assert code(library, "hipGetLastError") == hip_calls.INVALID_DEVICE
-    assert code(library, "hipGetLastError") == hip_calls.SUCCESS
-
-
-def test_error_names(library: EmulatedLibrary) -> None:
-    named = {0: "Success", 1: "ErrorInvalidValue", 209: "ErrorNoBinaryForGpu", 600: "ErrorNotReady"}
-    named |= {709: "ErrorContextIsDestroyed", 719: "ErrorLaunchFailure", 424242: "ErrorUnknown"}
-    for error, name in named.items():
-        assert library.dll.hipGetErrorName(error).decode() == f"hip{name}"
-        assert library.dll.hipGetErrorString(error)
-    captures = {library.dll.hipGetErrorName(error) for error in (401, 700, *range(900, 909))}
-    assert len(captures) == 11
+from tests.devices.hip.small_kernels import BLOCK, STRAY, WIDE_LDS
 
 
 def test_an_error_names_the_call_and_does_not_stay_behind(library: EmulatedLibrary) -> None:
@@ -96,21 +35,6 @@ def test_an_error_names_the_call_and_does_not_stay_behind(library: EmulatedLibra
     assert code(library, "hipPeekAtLastError") == hip_calls.SUCCESS, (
         "torch would report it as its own"
     )
-
-
-def test_copies(library: EmulatedLibrary) -> None:
-    data = (c_int * 4)(1, 2, 3, 4)
-    first, second = malloc(library, 16), malloc(library, 16)
-    size = c_size_t(16)
-    library.call("hipMemcpy", c_void_p(first), data, size, hip_calls.HOST_TO_DEVICE)
-    library.call("hipMemcpy", c_void_p(second), c_void_p(first), size, hip_calls.DEVICE_TO_DEVICE)
-    assert read(library, second, 4) == [1, 2, 3, 4]
-    library.call("hipMemcpy", c_void_p(second + 4), c_void_p(first), c_size_t(8), hip_calls.DEFAULT)
-    assert read(library, second, 4) == [1, 1, 2, 4]
-    library.call("hipMemset", c_void_p(second), 0, c_size_t(8))
-    assert read(library, second, 4) == [0, 0, 2, 4]
-    library.call("hipFree", c_void_p(first))
-    library.call("hipFree", None)
 
 
 def test_copies_past_an_allocation_are_refused(library: EmulatedLibrary) -> None:
@@ -167,17 +91,6 @@ def test_work_runs_when_it_is_waited_for(library: EmulatedLibrary, small: Catalo
     assert code(library, "hipGetLastError") == hip_calls.SUCCESS, "not ready is no error"
 
 
-def test_streams_know_their_device(library: EmulatedLibrary) -> None:
-    mine = stream(library)
-    library.call("hipSetDevice", 1)
-    other = stream(library)
-    assert (library.stream_device(mine), library.stream_device(other)) == (0, 1)
-    assert library.stream_device(0) == 1, "the null stream is the current device's"
-    library.call("hipStreamDestroy", c_void_p(mine))
-    assert code(library, "hipStreamSynchronize", c_void_p(mine)) == hip_calls.CONTEXT_IS_DESTROYED
-    assert code(library, "hipStreamQuery", c_void_p(0xDEAD0)) == hip_calls.CONTEXT_IS_DESTROYED
-
-
 def test_the_null_stream_waits_for_blocking_streams(library: EmulatedLibrary) -> None:
     device = malloc(library, 8)
     blocking, free = stream(library), stream(library, non_blocking=True)
@@ -190,25 +103,6 @@ def test_the_null_stream_waits_for_blocking_streams(library: EmulatedLibrary) ->
     library.call("hipMemsetAsync", c_void_p(device), 3, c_size_t(4), c_void_p(blocking))
     library.synchronise(blocking)
     assert read(library, device, 1) == [0x03030303], "the null stream's work came before"
-
-
-def test_events_order_streams(library: EmulatedLibrary) -> None:
-    device = malloc(library, 4)
-    first, second = stream(library, non_blocking=True), stream(library, non_blocking=True)
-    done = event(library)
-    assert code(library, "hipEventQuery", c_void_p(done)) == hip_calls.SUCCESS, "never recorded"
-    library.call("hipMemsetAsync", c_void_p(device), 1, c_size_t(4), c_void_p(first))
-    library.call("hipEventRecord", c_void_p(done), c_void_p(first))
-    library.call("hipStreamWaitEvent", c_void_p(second), c_void_p(done), 0)
-    library.call("hipMemsetAsync", c_void_p(device), 2, c_size_t(4), c_void_p(second))
-    assert code(library, "hipEventQuery", c_void_p(done)) == hip_calls.NOT_READY
-    library.synchronise(second)
-    assert code(library, "hipEventQuery", c_void_p(done)) == hip_calls.SUCCESS
-    library.call("hipEventSynchronize", c_void_p(done))
-    library.synchronise(first)
-    assert read(library, device, 1) == [0x02020202], "the wait made the first stream go first"
-    library.call("hipEventDestroy", c_void_p(done))
-    assert code(library, "hipEventRecord", c_void_p(done), None) == hip_calls.INVALID_HANDLE
 
 
 def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
@@ -232,3 +126,152 @@ def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
     for so_far, (name, *arguments) in enumerate(waiting):
         library.call(str(name), *arguments)
         assert library.report()["synchronising_calls"] == so_far + 1, name
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_dynamic_lds_above_64_kib(known: bool, library: EmulatedLibrary, small: Catalogue) -> None:
+    """It needs its attribute. ROCm before 7 knows that for host functions only: it refuses it for a
+    module's, and no launch needs it."""
+    library.call("hkEmulatedModuleAttributes", int(known))
+    out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
+    argument = out.to_bytes(8, "little") + (BLOCK).to_bytes(8, "little")
+
+    def launch(size: int) -> None:
+        library.launch(wide, (1, 1, 1), BLOCK, size, 0, argument)
+
+    if known:
+        with pytest.raises(HipError, match="hipErrorInvalidValue"):
+            launch(WIDE_LDS)
+    else:
+        size = (c_void_p(wide), 8, WIDE_LDS)
+        assert code(library, "hipFuncSetAttribute", *size) == hip_calls.INVALID_DEVICE_FUNCTION
+    library.allow_dynamic_lds(wide, WIDE_LDS)
+    assert code(library, "hipGetLastError") == hip_calls.SUCCESS, "or torch would report it"
+    if known:
+        with pytest.raises(HipError, match="hipErrorInvalidValue"):
+            launch(WIDE_LDS + 4)
+    launch(WIDE_LDS)
+    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
+
+
+def test_launches_that_the_hardware_cannot_make(library: EmulatedLibrary, small: Catalogue) -> None:
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
+    with pytest.raises(HipError, match="InvalidConfiguration"):
+        fill(library, handle, out, 0, grid=0)
+    argument = bytes(16)
+    with pytest.raises(HipError, match="LaunchFailure"):  # past the kernel's launch bounds
+        library.launch(handle, (1, 1, 1), 2 * BLOCK, 0, 0, argument)
+    with pytest.raises(HipError, match="InvalidConfiguration"):
+        library.launch(handle, (1, 1, 1), 2048, 0, 0, argument)
+    library.call("hipSetDevice", 1)
+    with pytest.raises(HipError, match="InvalidDevice"):  # a function of device 0
+        fill(library, handle, out, 0)
+
+
+def test_a_finding_fails_the_next_wait_and_is_reported(
+    library: EmulatedLibrary, small: Catalogue
+) -> None:
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "stray")
+    fill(library, handle, out, 1)  # a launch succeeds: nothing has run yet
+    with pytest.raises(HipError, match=r"LaunchFailure \(719\): .*: out-of-bounds.* in stray at"):
+        library.synchronise(0)
+    assert code(library, "hipStreamSynchronize", None) == hip_calls.SUCCESS, "reported once"
+    report = library.report()
+    finding = report["findings"][0]
+    assert finding["kernel"] == "stray"
+    assert "store" in finding["instruction"]
+    assert finding["workgroup"] == 1
+    assert finding["address"] == out + 4 * COUNT
+    line = 1 + next(i for i, text in enumerate(STRAY.text().splitlines()) if "a.out[i]" in text)
+    assert finding["source"].endswith(f"stray.hip:{line}")
+    assert report["kernels"]["stray"]["launches"] == 1
+    library.forget_report()
+    assert library.report() == {"synchronising_calls": 0, "findings": [], "kernels": {}}
+
+
+def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:
+    """Counted, and nothing runs; for measuring what a launch costs its caller."""
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
+    fill(library, handle, out, 5)
+    library.run_launches(False)
+    fill(library, handle, out, 6)
+    assert read(library, out, COUNT) == [5] * COUNT
+    assert library.launch_calls() == 2
+    library.run_launches(True)
+    fill(library, handle, out, 7)
+    assert read(library, out, COUNT) == [7] * COUNT
+    assert library.launch_calls() == 3
+
+
+KERNEL, COPY, FILL, GRAPH = 0, 1, 2, 4
+"""hipGraphNodeType."""
+
+
+@pytest.fixture
+def graph(library: EmulatedLibrary) -> Graph:
+    return Graph(library, stream(library, non_blocking=True))
+
+
+def copied(library: EmulatedLibrary, to: object, source: object, on: int) -> None:
+    """Enqueue a copy of one number."""
+    library.call("hipMemcpyAsync", to, source, c_size_t(4), hip_calls.DEFAULT, c_void_p(on))
+
+
+def filled(library: EmulatedLibrary, to: int, value: int, on: int) -> None:
+    """Enqueue a fill of one number with the byte `value`."""
+    library.call("hipMemsetAsync", c_void_p(to), value, c_size_t(4), c_void_p(on))
+
+
+def test_nothing_runs_in_a_capture(
+    library: EmulatedLibrary, small: Catalogue, graph: Graph
+) -> None:
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
+    library.call("hipMemset", c_void_p(out), 0, c_size_t(4 * COUNT))
+    with graph.capture():
+        fill(library, handle, out, 5, on=graph.stream)
+    library.call("hipDeviceSynchronize")
+    assert read(library, out, COUNT) == [0] * COUNT
+    assert "fill" not in library.report()["kernels"]
+    graph.launch()
+    library.synchronise(0)
+    assert "fill" not in library.report()["kernels"], "a launch of a graph does not wait"
+    graph.replay()
+    assert read(library, out, COUNT) == [5] * COUNT
+    assert library.report()["kernels"]["fill"]["launches"] == 2
+    assert library.launch_calls() == 1, "a replay calls no launch"
+
+
+@pytest.mark.parametrize("as_buffer", [True, False])
+def test_an_argument_is_that_of_the_capture(
+    as_buffer: bool, library: EmulatedLibrary, small: Catalogue, graph: Graph
+) -> None:
+    """Its bytes are copied: the host may write others into the same place at once."""
+    out, other = malloc(library, 4 * COUNT), malloc(library, 4 * COUNT)
+    handle = c_void_p(function(library, small, "fill"))
+    argument = (ctypes.c_int64 * 2)(out, COUNT << 32 | 5)
+    size = c_size_t(16)
+    extra = (c_void_p * 5)(1, ctypes.addressof(argument), 2, ctypes.addressof(size), 3)
+    parameters = (c_void_p * 1)(ctypes.addressof(argument))
+    given = (None, extra) if as_buffer else (parameters, None)
+    grid = [c_uint(-(-COUNT // BLOCK)), c_uint(1), c_uint(1), c_uint(BLOCK), c_uint(1), c_uint(1)]
+    with graph.capture():
+        launch = (handle, *grid, c_uint(0), c_void_p(graph.stream), *given)
+        library.call("hipModuleLaunchKernel", *launch)
+    argument[:] = other, 1 << 32 | 6
+    graph.replay()
+    assert read(library, out, COUNT) == [5] * COUNT
+
+
+def test_a_replay_reads_the_memory_as_it_is_then(library: EmulatedLibrary, graph: Graph) -> None:
+    """Copies and fills in the order of the calls, the host's memory too."""
+    host, device, out = c_int(1), malloc(library, 4), malloc(library, 8)
+    with graph.capture():
+        copied(library, c_void_p(device), byref(host), graph.stream)
+        copied(library, c_void_p(out), c_void_p(device), graph.stream)
+        filled(library, device, 3, graph.stream)
+        copied(library, c_void_p(out + 4), c_void_p(device), graph.stream)
+    assert graph.node_types() == [COPY, COPY, FILL, COPY]
+    for value in (7, 8):
+        host.value = value
+        graph.replay()
+        assert read(library, out, 2) == [value, 0x03030303]

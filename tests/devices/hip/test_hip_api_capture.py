@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
-from threading import Thread
 
 import pytest
 
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from tests.devices.hip import hip_calls
-from tests.devices.hip.graph import Graph, Mode, end
+from tests.devices.hip.graph import Mode, end
 from tests.devices.hip.hip_calls import code, event, malloc, read, stream
 
 NONE, ACTIVE, INVALIDATED = range(3)
@@ -34,14 +32,6 @@ def status(library: EmulatedLibrary, of: int) -> int:
 def ended(library: EmulatedLibrary, capturing: int) -> int:
     """The code of ending the capture."""
     return code(library, "hipStreamEndCapture", c_void_p(capturing), byref(c_void_p()))
-
-
-def in_another_thread(body: Callable[[], int]) -> int:
-    found: list[int] = []
-    thread = Thread(target=lambda: found.append(body()))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def fill(library: EmulatedLibrary, on: int, to: int) -> int:
@@ -135,37 +125,6 @@ def test_unsafe_calls_end_what_is_not_relaxed(name: str, library: EmulatedLibrar
     assert end(library, relaxed)
 
 
-@pytest.mark.parametrize(
-    ("captures", "asks", "is_refused"),
-    [
-        (Mode.GLOBAL, Mode.GLOBAL, True),
-        (Mode.GLOBAL, Mode.THREAD_LOCAL, False),
-        (Mode.GLOBAL, Mode.RELAXED, False),
-        (Mode.THREAD_LOCAL, Mode.GLOBAL, False),
-        (Mode.RELAXED, Mode.GLOBAL, False),
-    ],
-)
-def test_unsafe_calls_of_another_thread(
-    captures: Mode, asks: Mode, is_refused: bool, library: EmulatedLibrary
-) -> None:
-    mine = begin(library, captures)
-
-    def free() -> int:
-        library.call("hipThreadExchangeStreamCaptureMode", byref(c_int(asks)))
-        return code(library, "hipFree", None)
-
-    assert in_another_thread(free) == (hip_calls.CAPTURE_UNSUPPORTED if is_refused else 0)
-    assert status(library, mine) == (INVALIDATED if is_refused else ACTIVE)
-    ended(library, mine)
-
-
-def test_the_thread_that_began_ends(library: EmulatedLibrary) -> None:
-    mine, relaxed = begin(library), begin(library, Mode.RELAXED)
-    assert in_another_thread(lambda: ended(library, mine)) == hip_calls.CAPTURE_WRONG_THREAD
-    assert in_another_thread(lambda: ended(library, relaxed)) == hip_calls.SUCCESS
-    assert ended(library, mine) == hip_calls.SUCCESS
-
-
 def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibrary) -> None:
     """Its work would come after what has not run; a stream of torch's is not blocking."""
     device, done = malloc(library, 4), event(library)
@@ -194,24 +153,6 @@ def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibra
     assert read(library, device, 1) == [0x01010101]
 
 
-def test_a_fork_is_part_of_the_graph(library: EmulatedLibrary) -> None:
-    """Another stream, between two events; it captures too, and its work runs in between."""
-    device, joined = malloc(library, 4), event(library)
-    graph = Graph(library, stream(library, non_blocking=True))
-    with graph.capture():
-        fill(library, graph.stream, device)
-        other = fork(library, graph.stream)
-        assert ended(library, other) == hip_calls.CAPTURE_UNMATCHED
-        library.call("hipMemsetAsync", c_void_p(device), 2, SIZE, c_void_p(other))
-        library.call("hipEventRecord", c_void_p(joined), c_void_p(other))
-        library.call("hipStreamWaitEvent", c_void_p(graph.stream), c_void_p(joined), 0)
-    assert status(library, other) == NONE
-    assert code(library, "hipEventQuery", c_void_p(joined)) == hip_calls.SUCCESS
-    assert len(graph.node_types()) == 2
-    graph.replay()
-    assert read(library, device, 1) == [0x02020202]
-
-
 def fork(library: EmulatedLibrary, capturing: int) -> int:
     """Another stream that waits for an event of it, and captures from then on."""
     forked, other = event(library), stream(library, True)
@@ -227,36 +168,3 @@ def test_a_fork_that_does_not_come_back(library: EmulatedLibrary) -> None:
     fill(library, other, malloc_relaxed(library))
     assert ended(library, mine) == hip_calls.CAPTURE_UNJOINED
     assert (status(library, mine), status(library, other)) == (NONE, NONE)
-
-
-def test_events_across_the_border(library: EmulatedLibrary) -> None:
-    outside, inside = event(library), event(library)
-    library.call("hipEventRecord", c_void_p(outside), c_void_p(stream(library, True)))
-    mine = begin(library, Mode.RELAXED)
-    never = c_void_p(event(library))
-    assert code(library, "hipStreamWaitEvent", c_void_p(mine), never, 0) == hip_calls.SUCCESS
-    wait = ("hipStreamWaitEvent", c_void_p(mine), c_void_p(outside), 0)
-    assert code(library, *wait) == hip_calls.CAPTURE_ISOLATION
-    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-    for name in ("hipEventQuery", "hipEventSynchronize"):
-        mine = begin(library, Mode.RELAXED)
-        library.call("hipEventRecord", c_void_p(inside), c_void_p(mine))
-        assert code(library, name, c_void_p(inside)) == hip_calls.CAPTURED_EVENT
-        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-        assert code(library, name, c_void_p(inside)) == hip_calls.SUCCESS, "the capture is over"
-    first, second = begin(library), begin(library)
-    library.call("hipEventRecord", c_void_p(inside), c_void_p(first))
-    wait = ("hipStreamWaitEvent", c_void_p(second), c_void_p(inside), 0)
-    assert code(library, *wait) == hip_calls.CAPTURE_MERGE
-    assert ended(library, first) == ended(library, second) == hip_calls.CAPTURE_INVALIDATED
-
-
-def test_a_stream_that_is_destroyed(library: EmulatedLibrary) -> None:
-    """The capture that it began is over; of another one it leaves a hole."""
-    mine = begin(library)
-    other = fork(library, mine)
-    library.call("hipStreamDestroy", c_void_p(other))
-    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-    mine = begin(library)
-    library.call("hipStreamDestroy", c_void_p(mine))
-    library.call("hipDeviceSynchronize")

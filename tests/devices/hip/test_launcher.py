@@ -15,7 +15,6 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import Catalogue
-from tests.devices.hip import gpu_tensor
 from tests.devices.hip.gpu_tensor import GpuTensor
 from tests.devices.hip.hip_calls import malloc, read, stream
 
@@ -82,15 +81,6 @@ def test_a_step_s_values_and_a_tensor_s_address(library: EmulatedLibrary, small:
     assert fill.native.launch(fill.step(-5, 20), 0, (fill.tensor(byte_offset=1600),))
     assert fill.filled(-5, begin=400) == 20
     assert not fill.native.launch(fill.step(1, 20), 0, (fill.tensor(byte_offset=8),)), "alignment"
-
-
-def test_values_of_eight_bytes_and_a_grid_of_its_own(
-    library: EmulatedLibrary, small: Catalogue
-) -> None:
-    changes = {"step_places": [(VALUE, 8), (0, 0)], "step_grid": {}, "sizes": {"count": 200}}
-    fill = Fill(library, small, **changes)
-    assert fill.native.launch(fill.step(200 << 32 | 9, 1), 0, (fill.tensor(),))
-    assert fill.filled(9) == 200
 
 
 def test_each_stream_of_a_step_is_checked(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -162,18 +152,6 @@ def test_what_cannot_be_prepared(
         Fill(library, small, **changes)
 
 
-def test_a_table_of_a_version_to_come_has_ours_behind_it() -> None:
-    newer = gpu_tensor.table(gpu_tensor.MAJOR + 1, gpu_tensor.Read(), older=gpu_tensor.TABLE)
-    alone = gpu_tensor.table(gpu_tensor.MAJOR + 1, gpu_tensor.Read())
-
-    def of(table: gpu_tensor.Table) -> Any:
-        return type("Of", (), {"__dlpack_c_exchange_api__": gpu_tensor.capsule(table)})
-
-    assert _hip.read_tensors_of(of(newer))
-    assert not _hip.read_tensors_of(of(alone))
-    assert not _hip.read_tensors_of(int)  # type: ignore[arg-type]
-
-
 def argument(value: int, count: int) -> bytes:
     return struct.pack("<Qii", 0, value, count)
 
@@ -205,13 +183,6 @@ def test_bytes_of_a_tensor(library: EmulatedLibrary, small: Catalogue) -> None:
     assert library.launch_calls() == 4
 
 
-def test_a_repeated_launch_on_another_device(library: EmulatedLibrary, small: Catalogue) -> None:
-    fills = Fills(library, small, index=1)
-    assert fills.native.launch(0, (fills.tensor(), None))
-    assert fills.numbers(8) == [1] * 8
-    assert library.current_device() == 0
-
-
 def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Catalogue) -> None:
     fills = Fills(library, small)
     own = fills.tensor()
@@ -233,12 +204,6 @@ def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Cata
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
         fills.native.launch(foreign, (own, None))
     assert library.launch_calls() == 0
-
-
-def test_tensors_that_may_be_longer(library: EmulatedLibrary, small: Catalogue) -> None:
-    fills = Fills(library, small, exact=0)
-    assert fills.native.launch(0, (fills.tensor(rows=ROWS + 1), None))
-    assert not fills.native.launch(0, (fills.tensor(rows=ROWS - 1), None))
 
 
 def test_threads_share_it(library: EmulatedLibrary, small: Catalogue) -> None:

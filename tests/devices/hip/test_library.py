@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import shutil
 import subprocess
 import sys
@@ -58,16 +57,6 @@ def emulated_as(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(LIBRARY, path)
     return path
-
-
-def test_the_decoy_would_be_opened_by_name(decoy: Path) -> None:
-    """The control: a process that opens libamdhip64.so by name gets the decoy."""
-    command = [sys.executable, "-c", "import ctypes; ctypes.CDLL('libamdhip64.so')"]
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(decoy))
-    subprocess.run(command, env=environment, check=True)
-    note = decoy / "opened"
-    assert note.exists()
-    note.unlink()
 
 
 def user_of(runtime: Path, folder: Path) -> Path:

@@ -5,7 +5,6 @@ What they compute is tested by tests/ops and tests/kernels; here is what no oper
 
 from __future__ import annotations
 
-import math
 from ctypes import byref, c_void_p
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.devices.hip import linear, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
@@ -21,7 +19,6 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.pack_weight import pack_weight, packed_bytes
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
@@ -32,7 +29,6 @@ from hk_backend.terms.packed_weight import PackedWeight
 from tests.devices.hip.device import SynchronisesInChecks, current_streams
 from tests.devices.hip.graph import Mode
 from tests.devices.hip.hip_calls import stream
-from tests.measurements.launches import launch, timed
 
 KERNELS = catalogue("gfx950").families["gemm"]
 
@@ -71,15 +67,6 @@ def exact(of: LinearArguments) -> torch.Tensor:
     return of.x.float() @ matrix(of.weight)[: of.weight.n, : of.weight.k].float().T
 
 
-def test_a_packed_weight_is_padded_with_zeros() -> None:
-    rows = torch.randn(21, 72).bfloat16()
-    packed = matrix(weight_of(rows))
-    assert packed.shape == (32, 128)
-    assert torch.equal(packed[:21, :72], rows)
-    assert not packed[21:].any()
-    assert not packed[:, 72:].any()
-
-
 @pytest.mark.parametrize("shape", [(1, 16, 8), (40, 72, 104), (257, 24, 64), (3, 40, 4096)])
 def test_a_launch(shape: tuple[int, int, int], device: HipDevice) -> None:
     """Splits leave the workspace as they found it: a counter that stayed would end the next launch
@@ -90,23 +77,6 @@ def test_a_launch(shape: tuple[int, int, int], device: HipDevice) -> None:
         device.run(of)
         assert torch.equal(of.out, exact(of))
     assert not device.workspaces.of(0, 0, 0).arrived.any()
-
-
-def test_a_timed_launch_is_what_is_launched(device: HipDevice) -> None:
-    """Also a kernel and splits that the planner would choose last."""
-    of, shape = arguments(3, 40, 1024), (3, 40, 1024)
-    last = launch(family(device.catalogue, LAYERS["bf16"]), *shape)
-    assert device.compute_units(0) == last.compute_units
-    with timed(last):
-        device.run(of)
-    assert torch.equal(of.out, exact(of))
-    assert isinstance(device.library, EmulatedLibrary)
-    (report,) = device.library.report()["kernels"].values()
-    entry = device.catalogue.kernel(last.kernel)
-    grid = entry.grid(m=shape[0], n=shape[1], splits=last.splits)
-    assert device.library.report()["kernels"].keys() == {entry.symbol}
-    waves = report["counters"]["by_mnemonic"]["s_endpgm"]
-    assert waves == math.prod(grid) * entry.block // 64
 
 
 class WrongWhereSplit(SynchronisesInChecks):
@@ -151,15 +121,6 @@ def test_rows_that_begin_anywhere_are_copied(shift: int, device: HipDevice) -> N
     assert torch.equal(of.out, exact(of))
 
 
-@pytest.mark.parametrize("n", [16, 17])
-def test_a_bias_that_ends_in_half_a_word(n: int, device: HipDevice) -> None:
-    of = arguments(3, n, 64)
-    of = replace(of, bias=torch.arange(n + 1).bfloat16()[1:])
-    device.run(of)
-    assert of.bias is not None
-    assert torch.equal(of.out, exact(of) + of.bias.float())
-
-
 def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
     """torch gives an axis of one element whatever stride it likes."""
     of = arguments(1, 16, 72)
@@ -176,9 +137,6 @@ def test_a_format_without_kernels() -> None:
         linear.prepare(replace(of, x=of.x.float()), catalogue("gfx950"))
 
 
-dtypes = pytest.mark.parametrize("dtype", quantize_fp8.DTYPES, ids=str)
-
-
 def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
     """Rows of x that lie apart, NaN between them; each has a scale that is computed."""
     random = torch.Generator().manual_seed(m)
@@ -186,29 +144,6 @@ def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
     x.copy_(torch.randn(m, k, generator=random))
     codes = torch.full((m, k), torch.nan).to(torch.float8_e4m3fn)
     return QuantizeFp8Arguments(x, (1, k), False, True, codes, torch.full((m, 1), torch.nan))
-
-
-def results(of: QuantizeFp8Arguments, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    of = replace(of, codes=of.codes.clone(), scales=of.scales.clone())
-    device.run(of)
-    return of.codes.view(torch.uint8), of.scales.nan_to_num(nan=-1.0)
-
-
-@dtypes
-def test_a_row_that_no_workgroup_of_four_waves_keeps(dtype: torch.dtype, device: HipDevice) -> None:
-    of = to_quantise(4, 17000, dtype)
-    (kernel,) = quantize_fp8.prepare(of, device.catalogue).kernels
-    assert kernel.facts["scale"] == "token_long"
-    for found, expected in zip(results(of, device), results(of, cpu_device()), strict=True):
-        assert torch.equal(found, expected)
-
-
-def test_a_lone_row_to_quantise_may_have_any_stride(device: HipDevice) -> None:
-    """torch gives an axis of one element whatever stride it likes."""
-    of = to_quantise(1, 72, torch.bfloat16)
-    odd = replace(of, x=of.x.as_strided((1, 72), (3, 1)))
-    assert quantize_fp8.prepare(odd, device.catalogue).numbers["x_row"] == 72
-    assert torch.equal(results(odd, device)[0], results(of, device)[0])
 
 
 @pytest.mark.parametrize(

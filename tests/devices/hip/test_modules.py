@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
@@ -122,19 +123,38 @@ def test_what_cannot_be_loaded(
     assert code(library, "hipGetLastError") == SUCCESS, "or torch would report it as its own"
 
 
-def test_operators_may_name_their_kernels_alike(library: EmulatedLibrary, small: Catalogue) -> None:
-    """What is launched is the entry, not the first one of its name."""
-    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
-    other = replace(small.kernel("wide"), name="fill", operator="other")
-    fill(kernels, small, out, value=3)
-    library.synchronise(0)
-    assert read(library, out, 1) == [3]
-    kernels.launch((other,), 0, 0, {}, out=out, count=BLOCK)
-    library.synchronise(0)
-    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
-
-
 def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
     """HIP wraps such a grid at 32 bits, and would leave tiles unwritten without an error."""
     with pytest.raises(ValueError, match=r"grid: 8388608 workgroups of 512 .* at most 8388607"):
         library.launch(0, (2**23, 1, 1), 512, 0, 0, b"")
+
+
+def test_the_gpu_of_the_launch_is_asked(
+    library: EmulatedLibrary, small: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a partition mode two of one arch may differ. Once for a kernel: no launch asks."""
+    asked: list[int] = []
+    monkeypatch.setattr(library, "compute_units", lambda i: asked.append(i) or (1, 2)[i])
+    kernels, large = HipKernels(library), small.kernel("fill")
+    half = replace(small.kernel("stray"), tile=replace(large.tile, rows=large.tile.rows // 2))
+    for index in (0, 1, 0, 1):
+        with library.current(index):
+            out = malloc(library, 4 * 256)
+        count = 2 * large.tile.rows  # two workgroups of `fill`, four of `stray`
+        values = {"out": out, "value": 1, "count": count}
+        kernels.launch((large, half), index, 0, {"count": count}, **values)
+        with library.current(index):
+            library.synchronise(0)
+        launches = {name: each["launches"] for name, each in library.report()["kernels"].items()}
+        library.forget_report()
+        assert launches == {("fill", "stray")[index]: 1}
+    assert sorted(asked) == [0, 0, 1, 1]
+
+
+def test_no_kernels_and_kernels_of_two_gpus(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels = HipKernels(library)
+    with pytest.raises(ValueError, match="kernels: none"):
+        _hip.launch([], 0, {}, b"")
+    of_two = [kernels.load(small.kernel("fill"), index) for index in (0, 1)]
+    with pytest.raises(ValueError, match="kernels: of several devices"):
+        _hip.launch(of_two, 0, {"count": 1}, bytes(16))

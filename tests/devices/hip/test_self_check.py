@@ -21,7 +21,7 @@ from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
-from tests.kernels.cover import covered, facts_of, pairwise
+from tests.kernels.cover import covered, of_some_kinds
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 from tests.ops.strategies import FP8_DTYPES
@@ -40,26 +40,18 @@ def operator_of(entry: KernelEntry) -> Any:
     return {"gemm": linear, "quantize_fp8": quantize_fp8}.get(entry.operator, attention)
 
 
-def checked_each_time() -> set[str]:
-    """Names: all but attention's, of which each pair of facts; those of float16 are twins."""
-    every = catalogue("gfx950").kernels
-    whole = {facts_of(entry): entry for entry in every if operator_of(entry) is attention}
-    bf16 = {facts: entry for facts, entry in whole.items() if entry.facts["dtype"] == "bf16"}
-    axes = [sorted(set(values)) for values in zip(*bf16, strict=True)]
-    drawn = {bf16[row].name for row in pairwise("self-checks", axes, list(bf16))}
-    rest = [entry for entry in every if operator_of(entry) is not attention]
-    parts = {entry.name for entry in rest if entry.facts.get("dtype") != "f16"}
-    return drawn | parts
+EACH_TIME = 14
+"""Kernels that each run checks, each of another kind; `make test-slow` checks them all."""
 
 
-EACH_TIME = checked_each_time()
-EVERY = [
-    pytest.param(entry, id=entry.name, marks=() if entry.name in EACH_TIME else pytest.mark.slow)
-    for entry in catalogue("gfx950").kernels
-]
+def kind_of(entry: KernelEntry) -> str:
+    return " ".join(str(entry.facts.get(fact, "")) for fact in ("mask", "keys", "a", "scale"))
 
 
-@pytest.mark.parametrize("entry", EVERY)
+EVERY = {f"{kind_of(entry)}: {entry.name}": [entry] for entry in catalogue("gfx950").kernels}
+
+
+@pytest.mark.parametrize("entry", of_some_kinds("self-checks", EACH_TIME, EVERY))
 def test_the_self_check_passes(entry: KernelEntry, fresh: SynchronisesInChecks) -> None:
     verdict = fresh.verify(operator_of(entry), entry, 0)
     assert verdict, verdict.why

@@ -65,18 +65,6 @@ def test_what_a_launch_has_got_lives_on(
     assert (partial() is not None) == used
 
 
-def test_counters_are_zero_after_a_weight_was_loaded(
-    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """Of every stream: an engine that slept has given its memory away."""
-    workspaces.reserve(0, KIB)
-    all_streams = (streams[0], stream(library))
-    for of in all_streams:
-        workspaces.of(0, of, KIB).arrived.fill_(3)
-    workspaces.reserve(0, KIB)
-    assert not any(bool(workspaces.of(0, of, KIB).arrived.any()) for of in all_streams)
-
-
 def test_a_weight_is_loaded_again_after_inference(
     workspaces: Workspaces, streams: dict[int, int]
 ) -> None:

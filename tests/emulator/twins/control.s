@@ -74,11 +74,6 @@ unsupported-instruction | at ds_swizzle_b32
 - ds_swizzle_b32 v2, v0 offset:swizzle(REVERSE,8)
 + ds_swizzle_b32 v2, v0 offset:swizzle(ROTATE,0,1)
 
-# a lane exchange of another kind: FFT,5
-unsupported-instruction | at ds_swizzle_b32
-- ds_swizzle_b32 v2, v0 offset:swizzle(REVERSE,8)
-+ ds_swizzle_b32 v2, v0 offset:swizzle(FFT,5)
-
 # GDS
 unsupported-instruction | at ds_write_b32 | lds=256
   s_mov_b32 m0, 0

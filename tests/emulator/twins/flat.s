@@ -32,11 +32,6 @@ unsupported-instruction | scratch=16
 - flat_store_dword v[4:5], v0
 + flat_atomic_add v[4:5], v0
 
-# scratch before its begin
-out-of-bounds | scratch=16
-- scratch_store_dword off, v0, off
-+ scratch_store_dword off, v0, off offset:-4
-
 # a FLAT atomic on LDS that nobody wrote
 lds-unwritten | lds=256
   $LDS_ADDRESS
@@ -53,19 +48,6 @@ lds-race | lds=512 block=128
 + s_waitcnt vmcnt(0)
   s_barrier
   ds_read_b32 v6, v8
-
-# a FLAT load of LDS in flight across the barrier before another wave's store
-lds-race | lds=512 block=128
-  $LDS_ADDRESS
-  v_xor_b32 v8, 0x100, v1
-  ds_write_b32 v1, v0
-  s_waitcnt lgkmcnt(0)
-  s_barrier
-  flat_load_dword v6, v[2:3]
-- s_waitcnt vmcnt(0) lgkmcnt(0)
-+ s_nop 0
-  s_barrier
-  ds_write_b32 v8, v0
 
 # two waves' FLAT and DS accesses of the same bytes without a barrier
 lds-race | lds=512 block=128

@@ -6,14 +6,6 @@ unwaited-register | at v_add_u32 | beside global_load_dword
 - s_waitcnt vmcnt(0)
   v_add_u32 v3, v2, v2
 
-# a wait that is one too weak
-unwaited-register | beside global_load_dword v2
-  global_load_dword v2, v1, s[4:5]
-  global_load_dword v3, v1, s[4:5] offset:4
-- s_waitcnt vmcnt(1)
-+ s_waitcnt vmcnt(2)
-  v_add_u32 v4, v2, v2
-
 # stores count in vmcnt, too
 unwaited-register | beside global_load_dword v2
   global_load_dword v2, v1, s[4:5]
@@ -50,13 +42,6 @@ overwritten-in-flight | at v_mov_b32 | beside global_load_dword
 - s_waitcnt vmcnt(0)
   v_mov_b32 v2, 0
 
-# an atomic's result without its wait
-unwaited-register | beside global_atomic_add
-  v_mov_b32 v2, 0
-  global_atomic_add v3, v1, v2, s[6:7] sc0
-- s_waitcnt vmcnt(0)
-  v_add_u32 v4, v3, v3
-
 # LDS instructions return in order, whatever scalar loads do
 unwaited-register | at v_add_u32 | beside ds_read_b32 v2 | lds=256
   ds_write_b32 v1, v0
@@ -76,15 +61,6 @@ unwaited-register | at v_add_u32 | beside ds_read_b32 v2 | lds=256
 + s_waitcnt lgkmcnt(1)
   v_add_u32 v4, v2, v2
 
-# a scalar load among LDS reads is only known to be back at 0
-unwaited-register | at s_add_u32 | beside s_load_dword s8 | lds=256
-  ds_write_b32 v1, v0
-  s_load_dword s8, s[4:5], 0x0
-  ds_read_b32 v2, v1
-- s_waitcnt lgkmcnt(0)
-+ s_waitcnt lgkmcnt(1)
-  s_add_u32 s9, s8, 1
-
 # a FLAT load needs both counters
 unwaited-register | at v_add_u32 | beside flat_load_dword
   v_mov_b32 v2, s4
@@ -93,26 +69,6 @@ unwaited-register | at v_add_u32 | beside flat_load_dword
 - s_waitcnt vmcnt(0) lgkmcnt(0)
 + s_waitcnt vmcnt(0)
   v_add_u32 v5, v4, v4
-
-# a FLAT load needs both counters: the other one
-unwaited-register | at v_add_u32 | beside flat_load_dword
-  v_mov_b32 v2, s4
-  v_mov_b32 v3, s5
-  flat_load_dword v4, v[2:3]
-  s_waitcnt lgkmcnt(0)
-- s_waitcnt vmcnt(0)
-  v_add_u32 v5, v4, v4
-
-# loads before a FLAT load still return in order
-unwaited-register | at v_add_u32 | beside global_load_dword v6
-  v_mov_b32 v2, s4
-  v_mov_b32 v3, s5
-  global_load_dword v6, v1, s[4:5]
-  global_load_dword v7, v1, s[4:5]
-  flat_load_dword v4, v[2:3]
-- s_waitcnt vmcnt(1)
-+ s_waitcnt vmcnt(2)
-  v_add_u32 v5, v6, v6
 
 # a copy to LDS counts in vmcnt in the order of issue
 lds-race | at ds_read_b32 | beside buffer_load_dword | lds=256

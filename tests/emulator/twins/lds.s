@@ -59,35 +59,12 @@ lds-race | at ds_write_b32 | beside ds_read_b32 | lds=512 block=128
   s_barrier
   ds_write_b32 v1, v1
 
-# an overwrite without a barrier after the reads
-lds-race | lds=512 block=128
-  v_xor_b32 v2, 0x100, v1
-  ds_write_b32 v1, v0
-  s_waitcnt lgkmcnt(0)
-  s_barrier
-  ds_read_b32 v3, v2
-  s_waitcnt lgkmcnt(0)
-- s_barrier
-  ds_write_b32 v1, v1
-
 # a copy to LDS read before its wait by its own wave
 lds-race | at ds_read_b32 | beside buffer_load_dword | lds=256
   $DESCRIPTOR
   $COPY_TO_LDS
 - s_waitcnt vmcnt(0)
   ds_read_b32 v2, v1
-
-# a copy to LDS that the barrier does not publish
-lds-race | at ds_read_b32 | beside buffer_load_dword | lds=512 block=128
-  $DESCRIPTOR
-  v_readfirstlane_b32 s12, v1
-  v_xor_b32 v2, 0x100, v1
-  s_mov_b32 m0, s12
-  s_nop 0
-  buffer_load_dword v1, s[8:11], 0 offen lds
-- s_waitcnt vmcnt(0)
-  s_barrier
-  ds_read_b32 v3, v2
 
 # a copy over LDS bytes that are still being read
 lds-race | at buffer_load_dword | beside ds_read_b32 | lds=256
@@ -134,20 +111,6 @@ lds-unwritten | at ds_read_b32 | lds=512
 - ds_read_b32 v3, v1 offset:0
 + ds_read_b32 v3, v1 offset:4
 
-# a copy over LDS bytes that another wave reads
-lds-race | lds=512 block=128
-  $DESCRIPTOR
-  ds_write_b32 v1, v0
-  v_readfirstlane_b32 s12, v1
-  s_xor_b32 s12, s12, 0x100
-  s_mov_b32 m0, s12
-  s_waitcnt lgkmcnt(0)
-  ds_read_b32 v3, v1
-  s_waitcnt lgkmcnt(0)
-- s_barrier
-  buffer_load_dword v1, s[8:11], 0 offen lds
-  s_waitcnt vmcnt(0)
-
 # two waves read, then one of them writes
 lds-race | lds=256 block=128
   $FIRST_WAVE_WRITES
@@ -158,16 +121,3 @@ lds-race | lds=256 block=128
   s_cbranch_scc1 done
   ds_write_b32 v2, v0
   done:
-
-# the first of two bytes of a dword that another wave wrote
-lds-race | lds=256 block=128
-  v_readfirstlane_b32 s8, v0
-  v_and_b32 v2, 0xff, v1
-  s_cmp_lt_u32 s8, 64
-  s_cbranch_scc0 second
-  ds_write_b8 v2, v0
-  ds_write_b8 v2, v0 offset:1
-  s_waitcnt lgkmcnt(0)
-- second: s_barrier
-+ second:
-  ds_read_u8 v3, v2

@@ -65,12 +65,6 @@ unwritten-register | at v_pk_fma_f32
 - v_pk_fma_f32 v[20:21], v[2:3], v[12:13], v[12:13] op_sel_hi:[1,0,0]
 + v_pk_fma_f32 v[20:21], v[2:3], v[12:13], v[12:13] op_sel_hi:[1,1,0]
 
-# packed f32: the high dword alone
-unwritten-register | at v_pk_mul_f32
-  $ZEROS_BUT_13_AND_14
-- v_pk_mul_f32 v[20:21], v[2:3], v[14:15] op_sel:[0,1] op_sel_hi:[1,1]
-+ v_pk_mul_f32 v[20:21], v[2:3], v[14:15] op_sel:[0,0] op_sel_hi:[1,1]
-
 # packed move: the low dword of one source, the high dword of the other
 unwritten-register | at v_pk_mov_b32
   $ZEROS_BUT_13_AND_14
@@ -98,30 +92,6 @@ unwritten-register | at v_mad_i64_i32
 - v_mad_i64_i32 v[20:21], s[8:9], v2, v3, v[12:13]
 + v_mad_i64_i32 v[20:21], s[8:9], v2, v3, v[14:15]
 
-# an undefined high half is not the carry of what is added
-unwritten-register | at v_cndmask_b32
-  $ZEROS_BUT_13_AND_14
-- v_mov_b32 v13, 0
-  v_mad_u64_u32 v[20:21], vcc, v2, v3, v[12:13]
-  s_nop 1
-  v_cndmask_b32 v22, v20, v21, vcc
-
-# a register written again is defined again
-unwritten-register | at v_add_u32
-  $ZEROS_BUT_13_AND_14
-  v_lshl_add_u64 v[20:21], v[12:13], 2, v[2:3]
-- v_mov_b32 v21, 0
-  v_add_u32 v22, v20, v21
-
-# a shifted number's undefined high half, into an address
-unwritten-register | at global_store_dword
-  $ZEROS_BUT_13_AND_14
-- v_mov_b32 v13, 0
-  v_mov_b32 v2, s6
-  v_mov_b32 v3, s7
-  v_lshl_add_u64 v[20:21], v[12:13], 2, v[2:3]
-  global_store_dword v[20:21], v0, off
-
 # M0 never written, by a copy to LDS
 unwritten-register | at buffer_load_dword | lds=256
   $DESCRIPTOR
@@ -140,9 +110,3 @@ unwritten-register
 unwritten-register | at v_readlane_b32 | block=45
 - v_readlane_b32 s20, v0, 40
 + v_readlane_b32 s20, v0, 50
-
-# VCC of a compare by some lanes is written as a whole
-unwritten-register | at s_and_b64
-- v_cmp_gt_u32 vcc, 3, v0
-+ v_cmp_gt_u32 s[22:23], 3, v0
-  s_and_b64 s[20:21], vcc, exec

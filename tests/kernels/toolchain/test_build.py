@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfoError
 from hk_backend.kernels.toolchain.figures import ModelledLaunch
-from hk_backend.kernels.toolchain.sources import MEASURE, SOURCES, SourceError
+from hk_backend.kernels.toolchain.sources import SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
 
 
@@ -124,14 +124,6 @@ def test_what_must_not_ship_is_refused(
     assert isinstance(error.value, (build.BuildError, DebugInfoError, ToolchainError, ValueError))
 
 
-def test_a_kernel_without_info_is_refused(tmp_path: Path, tools: Toolchain) -> None:
-    root = write(tmp_path, Source())
-    path = root / SOURCES / "small.hip"
-    path.write_text(re.sub(r'extern "C" .*_info .*', "", path.read_text()))
-    with pytest.raises(DebugInfoError, match=r"there is no small_info: see .*kernel_info\.hpp"):
-        build.build(ARCH, tmp_path / "out", tools, root=root)
-
-
 def test_hidden_arguments_are_refused(tmp_path: Path, tools: Toolchain) -> None:
     """The grid's size in threads is a hidden argument."""
     body = COPY.replace("*a.y = *a.x", "*a.y = *(int*)__builtin_amdgcn_implicitarg_ptr()")
@@ -159,19 +151,6 @@ def test_a_tool_that_does_not_finish_is_an_error(tmp_path: Path) -> None:
         Toolchain(tmp_path / "clang++", "clang version 22").run("llvm-mca", timeout=0.1)
 
 
-def test_rocm_s_clang_serves_where_it_is_new_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rocm = tmp_path / "clang++"
-    rocm.write_text("#!/bin/sh\necho 'AMD clang version 23.0.0git'\n")
-    rocm.chmod(0o755)
-    monkeypatch.setattr(compiler, "ROCM_CLANG", str(rocm))
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert compiler.find().version == "AMD clang version 23.0.0git"
-    with pytest.raises(ToolchainError, match="llvm-objdump is not next to"):
-        compiler.find().tool("llvm-objdump")
-
-
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,47 +161,6 @@ def test_the_command(
     names = [entry.name for entry in catalogue(ARCH, tmp_path / "out").kernels]
     assert names == ["other", "small"]
     assert "other, small" in capsys.readouterr().out
-
-
-def test_a_source_is_built_for_the_arches_that_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Others are skipped, or refused where they are asked for by name."""
-    both = Source(name="both", arches="gfx942, gfx950")
-    root = write(tmp_path / "tree", Source(), both)
-    monkeypatch.setattr(build, "ROOT", root)
-    output = tmp_path / "out"
-    assert build.main(["--output", str(output), "--no-run"]) == 0
-    reason = "csrc/kernels/small.hip is not built for gfx942: HK_ARCHES has gfx950"
-    assert f"skipped: {reason}\n" in capsys.readouterr().out
-    names = {arch: catalogue(arch, output).kernels for arch in ("gfx942", "gfx950")}
-    assert {arch: [entry.name for entry in found] for arch, found in names.items()} == {
-        "gfx942": ["both"],
-        "gfx950": ["both", "small"],
-    }
-    source = ["--source", str(root / SOURCES / "small.hip")]
-    assert build.main(["--arch", "gfx942", "--output", str(output), *source]) == 1
-    assert capsys.readouterr().err == f"{reason}\n"
-
-
-def test_measuring_kernels_have_a_catalogue_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = write(tmp_path / "tree", Source())
-    measure = root / MEASURE / "watch.hip"
-    measure.parent.mkdir()
-    measure.write_text(Source(name="watch", arches="gfx942, gfx950").text())
-    monkeypatch.setattr(build, "ROOT", root)
-    output = tmp_path / "out"
-    assert build.main(["--output", str(output)]) == 0
-    assert [entry.name for entry in catalogue(ARCH, output).kernels] == ["small"]
-    for arch in ("gfx942", "gfx950"):
-        assert [e.name for e in catalogue(arch, output / "measure").kernels] == ["watch"]
-    again = tmp_path / "again"
-    assert build.main(["--output", str(again), "--source", str(measure)]) == 0
-    assert arches(again) == []
-    assert arches(again / "measure") == ["gfx942", "gfx950"]
-    assert "small" not in capsys.readouterr().out.rpartition("watch")[2]
 
 
 @pytest.mark.parametrize(
@@ -246,21 +184,6 @@ def test_the_compiler_refuses_an_arch_that_a_source_does_not_name(
 ) -> None:
     with pytest.raises(ToolchainError, match=f"this source is built for {arches} alone"):
         compile_kernel(tmp_path, Source(arches=arches), tools)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--source", "/elsewhere/a.hip"], "--source /elsewhere/a.hip: must be in "),
-        (["--arch", "gfx90a"], "invalid choice: 'gfx90a'"),
-    ],
-)
-def test_the_command_s_options_are_checked(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        build.main(options)
-    assert message in capsys.readouterr().err
 
 
 # --- what an index keeps of the one before --------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,40 +48,3 @@ def test_a_changed_byte_is_named(
 @pytest.mark.parametrize(("symbol", "byte"), [(f"{NAME}_info", 0), (f"{NAME}.kd", 16)])
 def test_kernel_information_and_places_do_not_count(tmp_path: Path, symbol: str, byte: int) -> None:
     assert compare.main([str(SHIPPED), str(changed(tmp_path / "new", symbol, byte))]) == 0
-
-
-def test_new_and_gone_kernels_are_named() -> None:
-    old = {"a": compare.Kernel(b"1", b"2"), "b": compare.Kernel(b"1", b"2")}
-    new = {"b": compare.Kernel(b"3", b"4"), "c": compare.Kernel(b"1", b"2")}
-    assert compare.differences(old, new) == {
-        "a": "gone", "b": "instructions and descriptor", "c": "new",
-    }  # fmt: skip
-
-
-def test_an_empty_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare.main([str(SHIPPED), str(tmp_path)]) == 2
-    assert f"no code objects (*.co) in {tmp_path}" in capsys.readouterr().err
-
-
-def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=n", "-c", "user.email=e")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def test_a_revision_of_git(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Against what ships now: the revision before has one byte changed."""
-    folder = tmp_path / "codeobjects"
-    changed(folder / "gfx950", NAME, 0)
-    git(tmp_path, "init")
-    for message in "before", "after":
-        git(tmp_path, "add", ".")
-        git(tmp_path, "commit", "-m", message)
-        shutil.copytree(SHIPPED, folder / "gfx950", dirs_exist_ok=True)
-    monkeypatch.setattr(compare, "CODE_OBJECTS", folder)
-    assert compare.main(["HEAD~1"]) == 1
-    assert capsys.readouterr().out.splitlines()[0] == f"gfx950 {NAME}: instructions"
-    assert compare.main(["HEAD"]) == 0
-    assert compare.main(["HEAD~2"]) == 2
-    assert "neither a folder nor a revision: fatal: " in capsys.readouterr().err

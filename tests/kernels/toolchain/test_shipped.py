@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from typing import Any
 import pytest
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
-from hk_backend.kernels.arguments import FORMATS
 from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
-from hk_backend.kernels.toolchain import build, compare, metadata, sources
+from hk_backend.kernels.toolchain import build, compare, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from hk_backend.kernels.toolchain.sources import FOLDERS, MEASURE, SOURCES
@@ -59,16 +57,11 @@ def shipped(folder: Path, arch: str) -> dict[str, KernelEntry]:
     return {entry.name: entry for entry in catalogue(arch, CATALOGUES[folder]).kernels}
 
 
-def files(pattern: str) -> list[Path]:
-    """Of all catalogues."""
-    return [path for objects in CATALOGUES.values() for path in sorted(objects.glob(pattern))]
-
-
 UNITS = [(folder, arch, name) for folder, arch in PLACES for name in kernels_of(folder, arch)]
 each_source = pytest.mark.parametrize(
     ("folder", "arch", "name"), UNITS, ids=lambda value: getattr(value, "name", value)
 )
-COMPILED_AGAIN = 4
+COMPILED_AGAIN = 2
 """Sources of which a run compiles a kernel."""
 
 
@@ -106,15 +99,6 @@ def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str
             assert record["flags"] == " ".join(build.FLAGS), REMEDY
             assert f"{folder}/{name}.hip" in record["sources"]
             assert "csrc/include/hk/kernel_info.hpp" in record["sources"]
-
-
-def test_a_source_that_changed_is_named(copy: Path) -> None:
-    names = ["csrc/kernels/gemm.hip", "csrc/include/hk/args/gemm.hpp", "csrc/include/hk/hk.hpp"]
-    recorded = sources.digests(names, copy)
-    assert sources.changed(recorded, copy) == []
-    (copy / names[0]).write_text((copy / names[0]).read_text() + "//")
-    (copy / names[2]).unlink()
-    assert sources.changed(recorded, copy) == [names[0], names[2]]
 
 
 def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
@@ -177,7 +161,7 @@ def content(path: Path) -> bytes:
 
 
 def test_no_paths_and_no_debug_information_ship() -> None:
-    for path in files("*/*.co"):
+    for path in (file for objects in CATALOGUES.values() for file in objects.glob("*/*.co")):
         assert not re.search(rb"\.debug_|csrc/|/include|\.hip", path.read_bytes())
 
 
@@ -188,7 +172,8 @@ def test_nothing_is_large() -> None:
 
 
 def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> None:
-    for folder, arch, name in UNITS:
+    """Of some that the commit draws."""
+    for folder, arch, name in draw("line tables").sample(UNITS, 4):
         plain = tmp_path / f"{name}.o"
         lines = CATALOGUES[folder] / arch / f"{name}.lines"
         plain.write_bytes(zlib.decompress(lines.read_bytes()))
@@ -196,27 +181,3 @@ def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> No
         names = set(re.findall(r'name: "(.+)"', tables))
         assert f"{folder}/{name}.hip" in names
         assert not any(each.startswith("/") for each in names), names
-
-
-def test_no_hidden_arguments(tools: Toolchain) -> None:
-    for folder, arch, name in UNITS:
-        entries = shipped(folder, arch)
-        for kernel in metadata.read(CATALOGUES[folder] / arch / f"{name}.co", tools):
-            assert kernel.arguments == ("by_value",), kernel.name
-            assert entries[kernel.name].arguments.size == kernel.argument_size
-
-
-def test_every_entry_is_complete() -> None:
-    for folder, arch in PLACES:
-        entries = catalogue(arch, CATALOGUES[folder]).kernels
-        assert len({entry.name for entry in entries}) == len(entries)
-        for entry in entries:
-            assert entry.code_object()
-            assert entry.block % 64 == 0
-            assert min(entry.vgpr, entry.sgpr, entry.figures.waves_per_simd) > 0
-            ends = [0]
-            for field in entry.arguments.fields:
-                assert field.offset >= ends[-1], field
-                assert field.offset % struct.calcsize(FORMATS[field.type]) == 0
-                ends.append(field.offset + field.size)
-            assert ends[-1] <= entry.arguments.size

@@ -1,14 +1,34 @@
-"""What a CU takes for programs whose time can be counted by hand, and the device for workgroups."""
+"""The timing model: programs whose clocks can be counted by hand, the events that pictures and
+clocks by line come from, and workgroups on the device."""
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hk_backend import _emulator
-from hk_backend.timing.workloads.buffers import zeros
-from tests.emulator.assembly import needs_llvm
-from tests.emulator.timing.programs import clocks, replay, trace
+from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
+
+CLOCK = 2.4  # GHz: of the bandwidths in bytes per clock
+
+
+def trace(body: str, *, waves: int, **assembly: Any) -> _emulator.Trace:
+    """Of one workgroup, without memory."""
+    kernel = _emulator.CodeObject.load(assemble(PROLOGUE + body, **assembly)).kernel("k")
+    machine = _emulator.Machine("gfx950")
+    return machine.trace(kernel, [1], [64 * waves], struct.pack("<2Q", 0, 0), workgroups=range(1))
+
+
+def replay(traced: _emulator.Trace) -> _emulator.CuTime:
+    """On one CU from clock 0 on."""
+    parameters = _emulator.TimingParameters("gfx950")
+    return _emulator.replay(traced, parameters, [[0]], [0], 1, CLOCK)
+
 
 pytestmark = needs_llvm
 
@@ -16,9 +36,6 @@ FMA = "v_fma_f32 v2, v3, v4, v2\n"
 START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
 MATRIX = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
 ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
-
-
-PAUSE = "s_nop 15\n" * 50
 
 
 def by_wave(first: int, younger: str, older: str) -> str:
@@ -36,26 +53,6 @@ def by_wave(first: int, younger: str, older: str) -> str:
     """
 
 
-@pytest.mark.parametrize(("waves", "share"), [(1, 1), (4, 1), (8, 2), (16, 4)], ids=str)
-def test_waves_of_one_simd_share_its_vector_unit(waves: int, share: int) -> None:
-    one, two = (clocks(START + FMA * n, waves=waves) for n in (50, 100))
-    assert two - one == 50 * 4 * share
-
-
-def test_scalar_and_vector_instructions_of_two_waves_issue_together() -> None:
-    """Each alone takes every slot of its wave, but not of the other one's unit."""
-    both = by_wave(256, FMA * 200, "s_cmp_lt_u32 s8, s8\n" * 200)
-    assert clocks(START + both, waves=8) < clocks(START + both, waves=4) + 100
-
-
-def test_vector_work_of_another_wave_fits_between_matrix_instructions() -> None:
-    """16 clocks of the matrix unit leave three of four slots to the vector unit."""
-    matrix = MATRIX * 100
-    body = by_wave(256, FMA * 290, matrix)
-    alone = clocks(START + ACCUMULATORS + matrix, waves=4)
-    assert alone <= clocks(START + ACCUMULATORS + body, waves=8) < alone + 150
-
-
 def test_the_wave_with_priority_is_first() -> None:
     """The younger of two waves on a SIMD ends first if it has priority."""
     body = by_wave(256, "s_setprio 3", "s_setprio 0") + FMA * 200
@@ -64,18 +61,6 @@ def test_the_wave_with_priority_is_first() -> None:
     time = _emulator.replay(traced, parameters, [[0]], [0], 1, 2.4, events_within=(0, 10**6))
     ends = {event["wave"]: event["start"] for event in _emulator.wave_events(traced, time)}
     assert min(ends[wave] for wave in range(4)) > max(ends[wave] for wave in range(4, 8)) + 400
-
-
-def test_a_barrier_waits_for_the_last_wave() -> None:
-    body = by_wave(64, "", PAUSE) + "s_barrier\n"
-    assert clocks(START + body, waves=4) - clocks(START + PAUSE, waves=1) in range(20, 80)
-
-
-def test_a_wave_that_has_ended_is_not_waited_for() -> None:
-    """The first wave ends long after the others have arrived, and never does."""
-    traced = trace(START + by_wave(64, "s_barrier", PAUSE), waves=4)
-    time = replay(traced, barrier_release=1000)
-    assert time.clocks - clocks(START + PAUSE) in range(1000, 1100)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +76,7 @@ def test_matrix_and_vector_instructions_share_a_port(first: str, expected: int) 
 
     def both(times: int) -> int:
         body = by_wave(256, two * times, one * times)
-        return clocks(START + ACCUMULATORS + body, waves=8)
+        return replay(trace(START + ACCUMULATORS + body, waves=8)).clocks
 
     assert both(2) - both(1) == pytest.approx(expected, abs=16)
 
@@ -104,26 +89,10 @@ def test_conflicts_cost_their_phases(stride: int) -> None:
         address = f"v_mul_u32_u24 v2, {step}, v0\n v_and_b32 v2, 0xffff, v2\n"
         return (address + "ds_read_b128 v[4:7], v2\n" * 14) * 10
 
-    fast = replay(trace(reads(16), lds=65536))
-    slow = replay(trace(reads(16 * stride), lds=65536))
+    fast = replay(trace(reads(16), waves=1, lds=65536))
+    slow = replay(trace(reads(16 * stride), waves=1, lds=65536))
     assert fast.busy["lds"] == 140 * 4
     assert slow.busy["lds"] == stride * fast.busy["lds"]
-
-
-def test_a_wait_sees_the_latency_of_memory() -> None:
-    data = zeros((1024,), np.float32)
-    load = "global_load_dword v2, v1, s[4:5]\n s_waitcnt vmcnt(0)\n"
-    near = clocks(load, {"hbm_latency": 800}, data=data)
-    assert clocks(load, {"hbm_latency": 1800}, data=data) == near + 1000
-    assert clocks(load * 3, {"l1_latency": 120}, data=data) < near + 2 * 150  # L1 has it
-
-
-def test_successors_of_a_slot_run_one_after_another() -> None:
-    traced = trace(START + FMA * 100, grid=2)
-    one, two = replay(traced), replay(traced, slots=[[0, 1]], workgroup_start=1000)
-    assert two.clocks == pytest.approx(2 * one.clocks + 1000, abs=4)
-    side_by_side = replay(traced, slots=[[0], [1]])
-    assert side_by_side.clocks < one.clocks + 20  # on two SIMDs
 
 
 def test_registers_and_lds_decide_how_many_workgroups_fit() -> None:
@@ -144,13 +113,6 @@ def test_parameters_are_checked() -> None:
     assert _emulator.TimingParameters("gfx942")["compute_units"] == 304
 
 
-def test_values_lie_in_their_ranges() -> None:
-    for arch in ("gfx942", "gfx950"):
-        for name, value, low, high, certainty, *_ in _emulator.timing_parameters(arch):
-            assert low <= value <= high, (arch, name)
-            assert certainty != "guessed" or low < high or name == "lds_read_transposed"
-
-
 # --- workgroups on the whole device ---------------------------------------------------------------
 
 
@@ -167,18 +129,78 @@ def test_workgroups_go_round_the_xcds_to_the_unit_that_is_free_first() -> None:
     assert time.busy_share == pytest.approx(120 / (4 * time.clocks))
 
 
-def test_an_xcd_waits_for_its_own_units_though_others_are_free() -> None:
-    time = schedule([100, 1, 100, 1, 100, 1])
-    assert time.places.tolist() == [0, 2, 1, 3, 0, 2]
-    assert time.clocks == 207
+BODY = f"""
+  s_mov_b32 s8, 0
+  1:
+  {"v_fma_f32 v2, v3, v4, v2" + chr(10)}
+  {MATRIX}
+  ds_read_b128 v[24:27], v3
+  s_waitcnt lgkmcnt(0)
+  s_nop 7
+  s_barrier
+  s_add_u32 s8, s8, 1
+  s_cmp_lt_u32 s8, 20
+  s_cbranch_scc1 1b
+"""
+WHOLE = (0, 1 << 40)
 
 
-def test_every_unit_gets_one_before_any_gets_two() -> None:
-    time = schedule([10] * 8, slots=2)
-    assert [place // 2 for place in time.places.tolist()] == [0, 2, 1, 3, 0, 2, 1, 3]
-    assert sorted(time.places.tolist()) == list(range(8))
-    assert (time.clocks, time.busy_share) == (10, 1)
+def replayed(
+    body: str, within: tuple[int, int] = WHOLE, waves: int = 8
+) -> tuple[_emulator.Trace, _emulator.CuTime]:
+    traced = trace(START + body, waves=waves, lds=65536)
+    parameters = _emulator.TimingParameters("gfx950")
+    return traced, _emulator.replay(
+        traced, parameters, [[0]], [0], 1, CLOCK, traced.loop, events_within=within
+    )
 
 
-def test_a_place_that_is_empty_counts_as_idle() -> None:
-    assert schedule([10] * 4, slots=2).busy_share == 0.5
+def by_activity(events: NDArray) -> Counter[str]:  # type: ignore[type-arg]
+    units, stalls = _emulator.unit_names(), _emulator.stall_names()
+    found: Counter[str] = Counter()
+    for event in events:
+        what = event["what"]
+        name = f"wait {stalls[what]}" if event["waits"] else f"issue {units[what]}"
+        found[name] += int(event["clocks"])
+    return found
+
+
+def test_clocks_by_instruction_are_those_of_the_events() -> None:
+    traced, time = replayed(BODY)
+    times = _emulator.instruction_times(traced, time).values()
+    expected: Counter[str] = Counter()
+    for unit, executed, issue, stalls in times:
+        assert issue == 4 * executed
+        expected[f"issue {unit}"] += issue
+        expected.update({f"wait {name}": clocks for name, clocks in stalls.items()})
+    assert by_activity(_emulator.wave_events(traced, time)) == expected
+    assert sum(expected.values()) == time.workgroups[0].wave_clocks
+
+
+def test_units_work_as_long_as_they_are_busy() -> None:
+    _, time = replayed(BODY)
+    events, names = _emulator.unit_events(time), _emulator.unit_names()
+    for unit, simds in (("vector", 4), ("matrix", 4), ("lds", 1)):
+        own = events[events["unit"] == names.index(unit)]
+        assert own["clocks"].sum() == simds * time.busy[unit] > 0
+        for simd in range(simds):
+            mine = np.sort(own[own["simd"] == simd], order="start")
+            assert (mine["start"][1:] >= mine["start"][:-1] + mine["clocks"][:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "what", "clocks"),
+    [
+        ("s_nop 15\n" * 10, "wait itself", 10 * 60),
+        ("v_fma_f32 v2, v3, v4, v2\n" * 10, "issue vector", 10 * 4),
+        (MATRIX * 10, "wait matrix busy", 9 * 12),  # a chain is as fast as the unit
+        (MATRIX + "v_mov_b32 v5, v8\n", "wait matrix result", 16 + 16 - 4),
+        ("ds_read_b128 v[24:27], v3\n s_waitcnt lgkmcnt(0)\n", "wait lds", 100),
+    ],
+)
+def test_a_lone_wave_waits_for_what_it_must(body: str, what: str, clocks: int) -> None:
+    def spent(body: str) -> int:
+        traced, time = replayed(body, waves=1)
+        return by_activity(_emulator.wave_events(traced, time))[what]
+
+    assert spent(body) - spent("") == clocks
