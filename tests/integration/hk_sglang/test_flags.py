@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hk_sglang import flags, resolution
 from sglang.srt.arg_groups import resolution_hooks
 from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
-from sglang.srt.arg_groups.overrides import attention_backends_of, resolving_view
-from sglang.srt.plugins import load_plugins
-from sglang.srt.server_args import ServerArgs, prepare_server_args
-
-from tests.integration.hk_sglang.forked import forked
+from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.server_args import ServerArgs
 
 ALL, PREFILL_FLAG, DECODE_FLAG = (
     f"{part}attention_backend" for part in ("", "prefill_", "decode_")
 )
-
-
-@pytest.mark.parametrize(
-    ("given", "chosen"),
-    [
-        ({}, None),
-        ({ALL: "hk"}, None),
-        ({PREFILL_FLAG: "hk"}, None),
-        ({DECODE_FLAG: "hk"}, None),
-        ({PREFILL_FLAG: "hk", ALL: "flex_attention"}, None),
-        ({DECODE_FLAG: "flex_attention"}, None),
-        ({ALL: "flex_attention"}, "flex_attention"),
-        ({PREFILL_FLAG: "triton"}, "triton"),
-        ({PREFILL_FLAG: "triton", ALL: "hk"}, "triton"),
-    ],
-    ids=str,
-)
-def test_whose_prefill_is(given: dict[str, str], chosen: str | None) -> None:
-    assert flags.prefill_choice(ServerArgs(model_path="dummy", **given)) == chosen
 
 
 @pytest.fixture
@@ -124,69 +100,3 @@ def test_a_choice_of_every_flag(offered: list[str]) -> None:
     for flag in flags.FLAGS:
         assert getattr(resolving_view(child), flag) is None
         assert getattr(child, flag) == "hk"
-
-
-TINY = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "vocab_size": 64,
-    "max_position_embeddings": 128,
-    "torch_dtype": "float32",
-}
-"""As much of a model as SGLang's arguments ask about."""
-
-
-def resolve(model: Path, *arguments: str) -> Callable[[], Any]:
-    """The backends of prefill and decode that SGLang comes to on this platform."""
-    (model / "config.json").write_text(json.dumps(TINY))
-    given = ["--model-path", str(model), "--device", "cpu", *arguments]
-
-    def work() -> Any:
-        load_plugins()
-        server_args = prepare_server_args(given)
-        server_args.resolve_once()
-        return attention_backends_of(resolving_view(server_args)), os.environ.get("HK_BACKEND")
-
-    return work
-
-
-PREFILL = ["--prefill-attention-backend", "hk"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "backends"),
-    [
-        (["--attention-backend", "hk"], ("torch_native", "torch_native")),
-        (
-            [*PREFILL, "--decode-attention-backend", "flex_attention"],
-            ("torch_native", "flex_attention"),
-        ),
-        ([*PREFILL, "--attention-backend", "flex_attention"], ("flex_attention",) * 2),
-    ],
-    ids=["everything", "prefill", "prefill beside another"],
-)
-def test_on_the_command_line(
-    tmp_path: Path, arguments: list[str], backends: tuple[str, str]
-) -> None:
-    """`hk` is accepted, and SGLang resolves as if the choice were its own: the parents' names."""
-    assert forked(resolve(tmp_path, *arguments)).result == (backends, "attention")
-
-
-@pytest.mark.parametrize(
-    ("choice", "environment"), [("hkk", {}), ("hk", {"HK_BACKEND": "0"})], ids=str
-)
-def test_an_unknown_choice(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    choice: str,
-    environment: dict[str, str],
-) -> None:
-    """As `hk` is with HK_BACKEND=0."""
-    done = forked(resolve(tmp_path, "--attention-backend", choice), **environment)
-    assert done.exitcode == 2
-    assert f"invalid choice: '{choice}'" in capfd.readouterr().err

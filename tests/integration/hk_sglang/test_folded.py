@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 from hk_sglang.linear.model import EMBEDDINGS, _tokenize, strangers
-from pydantic import ValidationError
-from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
-    CompressedTensorsConfig,
-)
 from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.server_args import ServerArgs
 
 from hk_backend.engine.patching import MARK
-from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
 from tests.integration.hk_sglang.linear_layers import installed
-from tests.integration.shared.linear.rotated import written
 
 
 @pytest.mark.parametrize(
@@ -76,10 +70,3 @@ def test_a_request_of_embeddings(name: str, fold: str | None, embeds: Any, serve
         return
     with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with " + name):
         _tokenize(tokens, manager, request)
-
-
-def test_stock_refuses_a_rotation() -> None:
-    """While it reads the config, by the key's name; one without it is read."""
-    with pytest.raises(ValidationError, match=rf"{ROTATION_KEY}\s+Extra inputs"):
-        CompressedTensorsConfig.from_config(written())
-    CompressedTensorsConfig.from_config(written(rotation=0))

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang import ranks
-from hk_sglang.linear.model import account
 from hk_sglang.linear.stock import _loader_for
 from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
-from sglang.srt.layers.quantization.unquant import F, UnquantizedLinearMethod
-from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+from sglang.srt.layers.quantization.unquant import F
 from sglang.srt.managers.scheduler import Scheduler
-from sglang.srt.runtime_context import get_context, get_parallel
 
 from hk_backend import reference
 from hk_backend.engine.evidence import ALONE
@@ -22,7 +19,6 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import HeadedModel, made
 from tests.integration.shared.checkpoints import Scheme, x_of
 from tests.integration.shared.evidence import Bench
 from tests.integration.shared.linear.layers import (
@@ -45,43 +41,6 @@ def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPat
     why = f"{KIND}: not measured: ZeroDivisionError: division by zero"
     assert left(linear_layers, layer) == why
     assert_computes(layer, torch.cat(weights()))
-
-
-def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGLang's preparation may change a weight in place: HK packs the one that was loaded."""
-
-    def spoil(method: object, layer: torch.nn.Module) -> None:
-        layer.weight.data.fill_(1)  # type: ignore[operator, union-attr]
-        layer.prepared = True  # type: ignore[assignment]
-
-    process = UnquantizedLinearMethod.process_weights_after_loading
-    monkeypatch.setattr(process, "hk_original", spoil)
-    layer = loaded(linear_layers)
-    assert_computes(layer, torch.cat(weights()))
-    assert not hasattr(layer, "prepared")
-
-
-@pytest.mark.parametrize("flag", ["bf16_gemm_backend", "fp8_gemm_runner_backend"])
-def test_another_kernel_of_sglangs_is_another_kind(bench: Bench, flag: str) -> None:
-    loaded(linear_layers)
-    with get_context().override_server_args(device="cpu", **{flag: "cutlass"}):
-        loaded(linear_layers)
-    assert len(bench.rows) == 2
-
-
-def test_rows_are_those_that_a_server_computes(bench: Bench) -> None:
-    """A layer's are tokens of a batch, a head's one token of each request."""
-    limits = {"chunked_prefill_size": 256, "max_running_requests": 5}
-    with (
-        get_context().override_server_args(device="cpu", **limits),
-        get_parallel().override(tp_group=None),
-    ):
-        loaded(linear_layers)
-        model = HeadedModel(64)
-        model.lm_head = made(ParallelLMHead, torch.bfloat16, 64, 96)
-        linear_layers.update(model, torch.ones(64, 96, dtype=torch.bfloat16))
-        account(model)
-    assert bench.rows == [(1, 8, 64, 256), (1, 5)]
 
 
 def test_requests_run_when_the_scheduler_begins(

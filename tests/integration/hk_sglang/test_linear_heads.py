@@ -12,7 +12,6 @@ from hk_sglang.linear.head import why_table_stays
 from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
-from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend import reference
@@ -45,16 +44,6 @@ class Model(torch.nn.Module):
         return found
 
 
-@pytest.mark.parametrize("stage", ["another", "this"])
-def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
-    """The logits processor is on every one, the head on the last."""
-    table = table_of()
-    head = PPMissingLayer() if stage == "another" else table_of(ParallelLMHead, seed=1)
-    model.account(Model(head, table))
-    assert not is_attached(table)
-    assert is_attached(head) == (stage == "this")
-
-
 def table_of(
     kind: Any = VocabParallelEmbedding, seed: int = 0, vocabulary: int = VOCABULARY
 ) -> Any:
@@ -82,16 +71,6 @@ def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
     assert largest_error(out, reference.linear(x, weight, "bf16")) <= tolerance(torch.bfloat16)
     assert routes.counters("linear").served.calls == served + 1
     assert torch.equal(table.weight, weight), "its table is gone"
-
-
-def test_an_embedding_that_is_the_head() -> None:
-    """SmolLM2 and other tied Llamas: one module, both lookup and head."""
-    table = table_of()
-    whole = Model(lm_head=table, table=table)
-    assert account(whole) == (1, {})
-    assert_logits(whole, table)
-    rows = table.quant_method.embedding(table, torch.tensor([3]))
-    assert torch.equal(rows, values((VOCABULARY, K))[[3]])
 
 
 def test_an_embedding_that_computes_the_logits() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 import torch
 from hk_sglang.linear import layer as hk_layer
 from hk_sglang.linear import loading, model
-from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.runtime_context import get_context
-from sglang.srt.server_args import ServerArgs
 
 from hk_backend.routing.routes import routes
 from tests.integration.hk_sglang import linear_layers
@@ -55,41 +52,6 @@ def test_deterministic_inference() -> None:
 
 
 # -- whole models
-
-
-def runner_of(model_config: Any, device: str = "cpu") -> Any:
-    args = ServerArgs(model_path="dummy")
-    return SimpleNamespace(model_config=model_config, server_args=args, device=device)
-
-
-def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever loader it comes from."""
-
-    def load_model(self: Any) -> None:
-        self.model = torch.nn.ModuleDict({"one": loaded(linear_layers)})
-
-    with restored():
-        monkeypatch.setattr(ModelRunner, "load_model", load_model)
-        model.install()
-        ModelRunner.load_model(runner_of(SimpleNamespace(hf_config=None)))
-        assert routes.counters("linear").layers == 1
-
-
-@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
-def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
-    """Before anything is loaded, which has another default device."""
-    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
-    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
-    runner, loads = runner_of(config, device), []
-
-    def load_model(runner: Any) -> None:
-        runner.model = torch.nn.Module()
-        loads.append(runner)
-
-    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
-    with nullcontext() if served else pytest.raises(ValueError, match=why):
-        model._load(load_model, runner)
-    assert bool(loads) is served
 
 
 @pytest.mark.parametrize("owner", loading.PREPARED)

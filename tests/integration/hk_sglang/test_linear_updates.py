@@ -24,7 +24,7 @@ from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import config_of, installed, loaded, online
 from tests.integration.shared.checkpoints import WIDTHS, Shards, x_of
-from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
+from tests.integration.shared.linear.devices import in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, bfloat16, named, without
 
@@ -147,18 +147,6 @@ def test_all_tensors_of_a_quantised_layer(device: str, name: str) -> None:
         check_shards(checkpoint.layers(x_of(), first), layer(x_of())[0])
 
 
-@pytest.mark.parametrize(
-    ("device", "method"),
-    [(CPU, "hk_fp8"), (CPU, "hk_mxfp4"), (GFX950, "hk_fp8")],
-    indirect=["device"],
-)
-def test_a_layer_that_is_quantised_while_loading(device: str, method: str) -> None:
-    layer, fresh = loaded(online(method), bfloat16()), loaded(online(method), bfloat16(seed=5))
-    updated(layer, bfloat16(seed=5))
-    assert torch.equal(layer(x_of())[0], fresh(x_of())[0])
-    assert held(layer) == 0
-
-
 @pytest.mark.parametrize("name", ["fp8-static", "hk-mxfp4", "online"])
 def test_a_shard_that_an_update_lacks(name: str) -> None:
     """Its old values are nowhere any more: the update is refused, and the layer computes as before
@@ -177,15 +165,6 @@ def test_a_shard_that_an_update_lacks(name: str) -> None:
     assert torch.equal(layer(x_of())[0], before)
     updated(layer, second)
     assert torch.equal(layer(x_of())[0], loaded(config, second)(x_of())[0])
-
-
-def test_scales_without_their_weight() -> None:
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    layer = loaded(config_of(checkpoint.config), named(checkpoint.tensors()))
-    scales = {"weight_scale": other(checkpoint.tensors())["weight_scale"]}
-    with pytest.raises(ValueError, match=f"{ATTENTION}.q_proj.weight: not in the checkpoint"):
-        updated(layer, named(scales))
-    assert held(layer) == 0
 
 
 def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:

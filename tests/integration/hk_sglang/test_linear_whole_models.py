@@ -20,7 +20,6 @@ from sglang.srt.configs.device_config import DeviceConfig
 from sglang.srt.configs.load_config import LoadConfig
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.environ import envs
-from sglang.srt.model_executor.model_runner_components import weight_updater
 from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader.loader import DefaultModelLoader, get_model_loader
 from sglang.srt.runtime_context import get_parallel
@@ -28,13 +27,11 @@ from torch.nn.functional import linear
 
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.ops.head_format import IN_HEAD
-from hk_backend.routing.routes import routes
-from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.hk_sglang.linear_layers import installed, logits, rank
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
-from tests.integration.shared.linear.devices import DEVICES, on_devices, unserved
-from tests.models import TINY_LAYERS, tiny_llama
+from tests.integration.shared.linear.devices import on_devices
+from tests.models import tiny_llama
 
 Maker = Callable[[str], Made]
 Tensors = dict[str, torch.Tensor]
@@ -80,25 +77,6 @@ def by_name(whole: Any, name: str) -> Any:
         get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
     )
     return WeightExporter.get_weights_by_name(exporter, name, 5)
-
-
-@pytest.mark.parametrize(
-    ("device", "scheme"),
-    [
-        (device, scheme)
-        for device in DEVICES
-        for scheme in SCHEMES
-        if scheme not in UNKNOWN_SCHEMES and not unserved(device, SCHEMES[scheme].scale_kind)
-    ],
-    indirect=["device"],
-)
-def test_every_layer_of_a_sound_checkpoint(
-    device: str, scheme: str, made: Maker, route: None
-) -> None:
-    routes.reset()
-    model.account(loaded(made(scheme).checkpoint, SCHEMES[scheme].dtypes[-1]))
-    counters = routes.counters("linear")
-    assert (counters.layers, dict(counters.layers_left)) == (4 * TINY_LAYERS + 1, {})
 
 
 @pytest.mark.parametrize("item", DAMAGES, ids=str)
@@ -160,12 +138,6 @@ def assert_is(whole: Any, table: torch.Tensor) -> None:
     assert (logits(whole, x)[:, : len(table)] - exact).norm() < 0.05 * exact.norm()
 
 
-def test_what_stock_computes(tied: Path, tensors: Tensors) -> None:
-    whole = loaded(tied)
-    assert not hasattr(whole.lm_head, "hk_weight")
-    assert_is(whole, tensors[EMBEDDING])
-
-
 @asked_for
 @pytest.mark.parametrize("order", [(HEAD, EMBEDDING), (EMBEDDING, HEAD)], ids=["first", "last"])
 @pytest.mark.parametrize("second_loader", [False, True])
@@ -187,16 +159,6 @@ def test_an_update(
             whole, ((name, new[name]) for name in arriving), torch.device("cpu")
         )
     assert_is(whole, new[EMBEDDING])
-
-
-def test_a_direct_update_with_an_unknown_name(tied: Path, tensors: Tensors, route: None) -> None:
-    """The head of one module with the embedding has no name of its own: nothing is changed."""
-    whole = served(tied, IN_THE_HEAD)
-    new = [(name, torch.zeros_like(tensors[name])) for name in (EMBEDDING, HEAD)]
-    with pytest.raises(KeyError, match=HEAD):
-        weight_updater._model_load_weights_direct(whole, new)
-    assert whole.lm_head.weight.numel() == 0
-    assert_is(whole, tensors[EMBEDDING])
 
 
 @pytest.mark.parametrize("name", [HEAD, EMBEDDING])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +14,7 @@ from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.plugins import load_plugins
 
-from tests.integration.engines.test_off import printed
 from tests.integration.hk_sglang.forked import Done, forked
-from tests.integration.hk_sglang.fresh import fresh
-from tests.integration.shared.e2e.engine import Forks
-
-
-def test_sglangs_metrics_decide_when_prometheus_client_is_imported() -> None:
-    """Which happens once: it must see PROMETHEUS_MULTIPROC_DIR, which SGLang sets later."""
-    code = (
-        "import sys; from sglang.srt.plugins import load_plugins; "
-        "before = 'prometheus_client' in sys.modules; load_plugins(); "
-        "print('hk_sglang.plugin' in sys.modules, before, 'prometheus_client' in sys.modules)"
-    )
-    assert printed(code, HK_BACKEND="1") == "True False False"
 
 
 def load(before: Callable[[], Any]) -> Callable[[], list[Any]]:
@@ -124,21 +108,3 @@ def test_what_is_in_the_way(
     assert done.exitcode == 1
     assert done.result is None
     assert f"HK_STRICT=1: {why}" in capfd.readouterr().err
-
-
-def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
-    """As the scheduler is: routes of its own, counters in the first process's directory."""
-    environment = {"HK_BACKEND": "attention", "HK_METRICS_DIR": "of the first process"}
-    assert fresh(forks, tmp_path, load_there, **environment) == [True, "of the first process"]
-
-
-def load_there(_: str) -> tuple[bool, str | None]:
-    """In a child of multiprocessing's, which the counters' directory tells from a first process."""
-    with get_context("fork").Pool(1) as pool:
-        return pool.apply(load_here)
-
-
-def load_here() -> tuple[bool, str | None]:
-    load_plugins()
-    routed = hasattr(ATTENTION_BACKENDS["torch_native"], "hk_original")
-    return routed, os.environ.get("HK_METRICS_DIR")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hk_vllm.compile_key import add_route
 
-from tests.integration.hk_vllm.attention.batch import Layer, constructing, vllm_config
+from tests.integration.hk_vllm.attention.batch import constructing, vllm_config
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -30,25 +30,6 @@ def config_with(additional_config: Any) -> Any:
     config = vllm_config()
     object.__setattr__(config, "additional_config", additional_config)
     return config
-
-
-@EXTRAS
-def test_key_differs_with_a_route_and_without(
-    hk_cpu: Any, stock_cpu: Any, extra: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a layer that is refused no route is active: what stock vLLM compiled is valid."""
-
-    def key_with(backend: Any) -> str:
-        config = config_with(extra())
-        Layer(backend, config=config)
-        key: str = config.compute_hash()
-        return key
-
-    stock, mine = key_with(stock_cpu), key_with(hk_cpu)
-    assert stock != mine
-    assert (key_with(stock_cpu), key_with(hk_cpu)) == (stock, mine)
-    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    assert key_with(hk_cpu) == key_with(stock_cpu)
 
 
 @EXTRAS

@@ -23,11 +23,6 @@ def without(*missing: str) -> Any:
     return batch
 
 
-def test_this_vllm_keeps_it() -> None:
-    assert check_engine()
-    assert check_parent(CPUAttentionBackend)
-
-
 BUILDER, IMPL = backend.AttentionMetadataBuilder, backend.AttentionImpl
 ENDS = "query_start_loc_cpu, is_prefilling"
 

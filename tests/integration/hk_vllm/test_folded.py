@@ -10,15 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from hk_vllm.linear.model import WORKER, strangers, watch_reloads
 from vllm.config import ModelConfig, SpeculativeConfig
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker
 
-from hk_backend.engine.linear.kept import or_kept
-from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.quantize.recipe import RECIPES
 
 PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
@@ -72,22 +69,3 @@ def test_a_checkpoint_that_is_rotated_otherwise(
             else:
                 Worker.reload_weights(worker, None, path)
     assert len(read) == 1
-
-
-def test_a_reload_goes_on_where_a_weight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker's reload ends first, and then raises."""
-    done: list[str] = []
-    layer = torch.nn.Module()
-    monkeypatch.setattr("hk_backend.engine.linear.kept.is_attached", lambda layer: True)
-    monkeypatch.setattr("hk_backend.engine.linear.kept.keep", lambda layer: done.append("kept"))
-
-    def reload(worker: Any) -> None:
-        with or_kept(layer):
-            raise CheckpointError("lm_head.weight: nan")
-        done.append("the rest")
-
-    monkeypatch.setattr(Worker, "reload_weights", reload)
-    watch_reloads()
-    with pytest.raises(CheckpointError, match=r"^lm_head\.weight: nan\. These layers keep"):
-        Worker.reload_weights(SimpleNamespace())
-    assert done == ["kept", "the rest"]

@@ -9,7 +9,6 @@ import pytest
 import torch
 from vllm.model_executor.layers.fusion.quant_activation import (
     QuantizedActivation,
-    get_input_quant_key,
 )
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kFp8Dynamic128Sym,
@@ -26,7 +25,7 @@ from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, x_of
 from tests.integration.shared.e2e.inside import launches
-from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
+from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards, layer_of, values
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
@@ -80,15 +79,6 @@ def made() -> Iterator[list[torch.Tensor]]:
 
 
 # -- handed over by a model
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_a_layer_says_what_it_takes(name: str, request: pytest.FixtureRequest) -> None:
-    """Nothing where a model would call kernels that vLLM's build for CPUs does not have."""
-    layer = layer_of(linear_layers, LAYERS[name])
-    assert get_input_quant_key(layer) is None
-    request.getfixturevalue("made")
-    assert get_input_quant_key(layer_of(linear_layers, LAYERS[name])) == KEYS[name]
 
 
 @in_schemes(LAYERS, TAKEN)
@@ -176,16 +166,6 @@ def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
     out = compiled(layer, x)
     assert seen.inputs == [FP8 if device == GFX950 else BF16]
     assert torch.equal(out, layer.quant_method.apply(layer, x))
-
-
-@on_gfx950
-def test_a_graph_serves_any_number_of_rows(device: str) -> None:
-    layer = layer_of(linear_layers, LAYERS["ct-channel-token"])
-    compiled, seen = in_a_graph(layer, dynamic=True)
-    for rows in (9, 2, 5):
-        x = x_of()[:rows].clone()
-        assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
-    assert len(seen.inputs) == 1
 
 
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:

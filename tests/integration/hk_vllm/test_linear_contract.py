@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm.contract import check_engine
 from hk_vllm.linear.contract import check_linear
 from hk_vllm.linear.install import register_linear
-from hk_vllm.plugin import register
 from vllm.model_executor.kernels import linear as lists
 from vllm.model_executor.layers import fused_moe, linear, logits_processor, vocab_parallel_embedding
 from vllm.model_executor.layers.attention import Attention
@@ -29,7 +27,6 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 
-from hk_backend.routing.routes import routes
 from tests.integration.hk_vllm.linear_layers import alone
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.contract import assert_refused, nothing, short
@@ -101,42 +98,6 @@ def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
 def clean() -> Iterator[None]:
     with restored():
         yield
-
-
-@pytest.mark.parametrize(("value", "on"), [("1", True), ("linear", True), ("attention", False)])
-def test_only_if_asked_for(
-    environment: Callable[..., None], clean: None, value: str, on: bool
-) -> None:
-    environment(HK_BACKEND=value)
-    register()
-    assert hasattr(linear.UnquantizedLinearMethod.apply, "hk_original") is on
-    assert routes.verdict("linear")
-
-
-def test_twice(clean: None) -> None:
-    assert check_linear()
-    assert check_engine("linear")
-    assert register_linear() == ""
-    changed = linear.UnquantizedLinearMethod.apply, BaseModelLoader.load_model
-    assert register_linear() == ""
-    assert (linear.UnquantizedLinearMethod.apply, BaseModelLoader.load_model) == changed
-    assert check_linear(), "its own changes break the contract"
-
-
-def test_one_broken_route_leaves_the_other(
-    environment: Callable[..., None],
-    clean: None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    from vllm.v1.attention import backend
-
-    monkeypatch.setattr(backend.AttentionImpl, "forward", nothing)
-    environment(HK_BACKEND="1")
-    register()
-    assert not routes.verdict("attention")
-    assert routes.verdict("linear")
-    assert "route attention: vLLM is not one the plugin knows" in caplog.text
 
 
 def test_options_and_layers_that_are_not_linear(clean: None) -> None:

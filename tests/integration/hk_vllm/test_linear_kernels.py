@@ -11,8 +11,6 @@ import torch
 import vllm.model_executor.kernels.linear as lists
 from hk_vllm.linear import kernels, model
 from hk_vllm.linear.created import LATENT
-from hk_vllm.linear.install import register_linear
-from vllm.config import get_current_vllm_config
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
@@ -25,7 +23,6 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kFp8Static128BlockSym,
     kFp8StaticChannelSym,
     kFp8StaticTensorSym,
-    kMxfp4Dynamic,
     kMxfp6E2M3Dynamic,
     kMxfp6E2M3Static,
     kMxfp6E3M2Dynamic,
@@ -45,33 +42,6 @@ pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 def fp8(activations: Any = kFp8DynamicTokenSym, weight: Any = kFp8StaticChannelSym) -> Any:
     return lists.init_fp8_linear_kernel(activations, weight, torch.bfloat16, torch.bfloat16, SHAPE)
-
-
-def test_first_in_every_list_and_once() -> None:
-    """The rest is behind it: rocm/test_linear.py."""
-    register_linear()
-    for name, kernel in kernels.KERNELS.items():
-        for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
-            listed = getattr(lists, name)[platform]
-            assert listed[0] is kernel
-            assert listed.count(kernel) == 1
-    assert kernels.HKFp8LinearKernel not in lists._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]
-
-
-def test_chosen() -> None:
-    assert isinstance(fp8(), kernels.HKFp8LinearKernel)
-    assert isinstance(fp8(kFp8StaticTensorSym, kFp8StaticTensorSym), kernels.HKFp8LinearKernel)
-    block = fp8(kFp8Dynamic128Sym, kFp8Static128BlockSym)
-    assert isinstance(block, kernels.HKFp8BlockLinearKernel)
-    assert isinstance(lists.init_mxfp4_linear_kernel(kMxfp4Dynamic), kernels.HKMxfp4LinearKernel)
-
-
-def test_vllms_own_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setenv("VLLM_DISABLED_KERNELS", "HKFp8LinearKernel")
-        assert not isinstance(fp8(), kernels.HKKernel)
-    monkeypatch.setattr(get_current_vllm_config().kernel_config, "linear_backend", "torch")
-    assert not isinstance(fp8(), kernels.HKKernel)
 
 
 # -- refused, with the reason that vLLM shows
@@ -120,11 +90,6 @@ FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
 )
 def test_fp8_that_is_refused(kernel: Any, activations: Any, weight: Any, reason: str) -> None:
     assert re.search(reason, why(kernel, fp8_config(activations, weight)))
-
-
-def test_a_shape_that_is_refused() -> None:
-    config = fp8_config(kFp8DynamicTokenSym, kFp8StaticChannelSym, (64, 12))
-    assert why(FP8, config) == "12 input features are not a positive multiple of 8"
 
 
 def test_mx_that_is_refused() -> None:

@@ -15,7 +15,6 @@ from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
 from vllm.model_executor.layers import linear, utils, vocab_parallel_embedding
-from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.platforms import PlatformEnum
 
 from hk_backend.engine import loggers
@@ -42,19 +41,6 @@ def loaded() -> Any:
     layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
     assert not is_attached(layer)
     return layer
-
-
-@pytest.mark.parametrize("name", ["apply", "process_weights_after_loading"])
-def test_a_method_of_another_signature(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not vLLM's, so nothing of HK's is installed."""
-    original = getattr(UnquantizedLinearMethod, name)
-
-    def observe(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(UnquantizedLinearMethod, name, observe)
-    assert "vLLM is not one the plugin knows: " in register_linear()
-    loaded()
 
 
 @in_both_orders
@@ -114,11 +100,3 @@ def test_a_kernel_at_the_head_of_a_list(first: bool, platform: Any, caplog: Any)
     assert kernels[:2] == [OtherKernel, KERNELS[LIST]]
     said = f"{LIST}: {__name__}.OtherKernel, which another plugin put first, stays before HK's"
     assert (said in caplog.text) or not first
-
-
-def test_a_kernel_at_the_end_of_a_list() -> None:
-    """`register_linear_kernel` puts it there, for layers that nobody before it takes."""
-    lists.register_linear_kernel(OtherKernel, PlatformEnum.CPU, "fp8")
-    assert register_linear() == ""
-    kernels = getattr(lists, LIST)[PlatformEnum.CPU]
-    assert (kernels[0], kernels[-1]) == (KERNELS[LIST], OtherKernel)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +21,7 @@ from hk_backend.engine import loggers
 from hk_backend.engine.registration import RegisterError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.imported import run_in_fork
 from tests.integration.hk_vllm.restore import restored
-from tests.integration.shared.e2e.engine import Forks
 
 MEMBERS = AttentionBackendEnum
 HK_PATH = "hk_vllm.attention.backend.HK_CPU_ATTN"
@@ -182,67 +179,4 @@ def test_a_platform_without_a_route(
     assert "no route for vLLM's platform tpu" in errors(caplog)[0]
 
 
-BROKEN = """
-import sys
-sys.modules[{module!r}] = None
-from hk_vllm.plugin import register
-register()
-from vllm.v1.attention.backends.registry import AttentionBackendEnum as members
-print(any(member.is_overridden() for member in members))
-"""
-
-
-@pytest.mark.parametrize("module", ["hk_backend.ops", "prometheus_client"])
-def test_a_broken_installation(module: str, forks: Forks, tmp_path: Path) -> None:
-    """A package of ours or below us that does not import: vLLM as it is."""
-    assert run_in_fork(forks, BROKEN.format(module=module), tmp_path).endswith("False")
-
-
 # -- in other processes
-
-
-BY_THE_LOADER = """
-import multiprocessing, os
-from hk_backend.routing.metrics_directory import VARIABLE, share
-
-def load(found):
-    from vllm.plugins import load_general_plugins
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
-
-    load_general_plugins()
-    found.put((AttentionBackendEnum.CPU_ATTN.get_path(), os.environ[VARIABLE]))
-
-assert share()
-context = multiprocessing.get_context("fork")
-found = context.SimpleQueue()
-child = context.Process(target=load, args=(found,))
-child.start()
-path, directory = found.get()
-child.join()
-assert child.exitcode == 0
-assert directory == os.environ[VARIABLE]
-print(path)
-"""
-
-
-def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
-    """Through vLLM's own loader and the installed entry point, as in the engine core."""
-    assert run_in_fork(forks, BY_THE_LOADER, tmp_path) == HK_PATH
-
-
-INSPECTION = """
-import io, pickle, sys, tempfile, types
-from vllm.model_executor.models import registry
-from vllm.v1.attention.backends.registry import AttentionBackendEnum
-
-with tempfile.NamedTemporaryFile() as answer:
-    asked = pickle.dumps((AttentionBackendEnum.CUSTOM.get_path, answer.name))
-    sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(asked))
-    registry._run()
-    print(pickle.load(answer))
-"""
-
-
-def test_in_the_inspection_subprocess(forks: Forks, tmp_path: Path) -> None:
-    """vLLM inspects model classes in a subprocess that loads plugins, too: what runs there."""
-    assert run_in_fork(forks, INSPECTION, tmp_path) == HK_PATH

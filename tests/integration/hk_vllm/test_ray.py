@@ -50,21 +50,6 @@ def test_the_plugin_has_all_of_them_copied(monkeypatch: pytest.MonkeyPatch, devi
     assert ray.left_out() == []
 
 
-def test_prefixes_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ray.PREFIXES, "MY_, THEIR_")
-    monkeypatch.setenv("MY_TOKEN", "1")
-    for _ in range(2):
-        ray.copy_to_workers()
-        assert os.environ[ray.PREFIXES] == "MY_,THEIR_,HK_"
-    assert {"MY_TOKEN", *OURS} <= copied()[0]
-
-
-def test_off_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HK_BACKEND", "0")
-    register()
-    assert ray.PREFIXES not in os.environ
-
-
 def test_what_the_user_excludes_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

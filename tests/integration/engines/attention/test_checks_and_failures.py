@@ -13,28 +13,11 @@ import hk_backend
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from hk_backend.routing.shadow_check import tolerance
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine
 from tests.integration.shared.attention.rows import FRESH, prefill_tokens
 
 packed_and_paged = pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@packed_and_paged
-def test_a_right_result_is_hks(
-    attention: AttentionEngine,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    paged: bool,
-    dtype: torch.dtype,
-) -> None:
-    environment(HK_CHECK="1")
-    attention.check(attention.layer(dtype), attention.MIXED if paged else [FRESH])
-    assert counters.served.calls == counters.checked_calls == 1
-    assert 0 < counters.max_check_error < tolerance(dtype)
-    assert routes.verdict("attention")
 
 
 @packed_and_paged

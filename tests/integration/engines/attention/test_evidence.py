@@ -57,21 +57,6 @@ def test_the_faster_one_computes_attention(
     assert tally == Tally(1, tokens)
 
 
-@pytest.mark.parametrize("variables", [{"HK_EVIDENCE": "ignore"}, {"HK_DEVICE": "cpu"}])
-def test_users_decide_otherwise(
-    attention: AttentionEngine,
-    counters: RouteCounters,
-    bench: Bench,
-    environment: Environment,
-    variables: dict[str, str],
-) -> None:
-    bench.let_the_engine_win()
-    environment(**variables)
-    attention.check(attention.measured(), attention.MIXED)
-    assert counters.served.calls == 1
-    assert bench.rows == []
-
-
 def test_the_longest_prompt_of_a_step_decides(
     attention: AttentionEngine, counters: RouteCounters, bench: Bench, environment: Environment
 ) -> None:
@@ -104,23 +89,6 @@ def test_a_kind_is_measured_once(
     assert len(bench.rows) == 1
     attention.measured(torch.bfloat16)
     assert len(bench.rows) == 2
-
-
-def test_a_failing_parent(
-    attention: AttentionEngine,
-    counters: RouteCounters,
-    bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """HK cannot claim to be faster: the layers stay the parent's, with the reason."""
-    with monkeypatch.context() as patch:
-        attention.break_parent(patch)
-        layer = attention.measured()
-    attention.check(layer, [FRESH])
-    [why] = counters.fallbacks
-    assert why.startswith(KIND)
-    assert why.endswith(": not measured: ZeroDivisionError: division by zero")
-    fell_back(counters, why, FRESH.query)
 
 
 def test_a_probe_is_not_measured(

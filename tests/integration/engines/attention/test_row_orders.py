@@ -7,18 +7,16 @@ were never in a cache. A row taken for another kind reads other keys, and its nu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hk_backend.engine.rows import SPECULATIVE, RowSplit, split_rows
+from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.engines.attention.conftest import ATTENTION
 from tests.integration.shared.attention.engine import Whose
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row, orders, prefill_tokens
+from tests.integration.shared.attention.rows import Row, orders, prefill_tokens
 from tests.integration.shared.attention.split import UNREADABLE, Known
 
 FIRST = next(iter(ATTENTION.KNOWN))
@@ -69,23 +67,3 @@ any_rows = st.lists(any_row, max_size=5).filter(lambda rows: any(row.query for r
 @given(any_rows, st.integers(0, 99))
 def test_any_lengths(known: Known, whose: Whose, rows: list[Row], seed: int) -> None:
     check(known, whose, rows, seed)
-
-
-@pytest.mark.parametrize("hks", [True, False])
-@pytest.mark.parametrize("rows", [(DECODE, FRESH), (FRESH, DECODE)], ids=str)
-def test_a_row_of_the_other_ones_is_seen(
-    known: Known, whose: Whose, monkeypatch: pytest.MonkeyPatch, rows: tuple[Row, ...], hks: bool
-) -> None:
-    """The check itself: a decode row that HK takes, or a prompt that it leaves, fails it."""
-
-    def broken(*arguments: Any, **named: Any) -> RowSplit:
-        split = split_rows(*arguments, **named)
-        mine, theirs = split.mine.copy(), split.theirs.copy()
-        moved = int((theirs if hks else mine).argmax())
-        mine[moved], theirs[moved] = hks, not hks
-        return replace(split, mine=mine, theirs=theirs)
-
-    check(known, whose, (*rows, ATTENTION.EXTEND))
-    monkeypatch.setattr(ATTENTION.SPLIT_ROWS, broken)
-    with pytest.raises(AssertionError):
-        check(known, whose, (*rows, ATTENTION.EXTEND))

@@ -14,7 +14,6 @@ from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import FORMATS
 from tests.integration.adapter import LINEAR
 from tests.integration.shared.checkpoints import LAYERS, Scheme, x_of
-from tests.integration.shared.linear import named_tensors
 from tests.integration.shared.linear.devices import DEVICES, in_schemes, on_devices, unserved
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
@@ -54,15 +53,6 @@ def test_a_tensor_of_a_shard(engine: LinearEngine, device: str, name: str, part:
     assert found == f"{gone}: not in the checkpoint"
 
 
-def test_a_model_that_renames_its_parts(engine: LinearEngine) -> None:
-    scheme, parent = LAYERS["fp8-dynamic"], "model.language_model.layers.0.self_attn"
-    gone = [f"{parent}.{name}.weight_scale" for name in QKV[1:]]
-    rest = without(named(scheme.tensors(), parent), *gone)
-    prefix = "language_model.model.layers.0.self_attn"
-    found = refusal(engine, engine.config_of(scheme.config), rest, prefix=f"{prefix}.qkv_proj")
-    assert found == f"{prefix}.k_proj.weight_scale: not in the checkpoint"
-
-
 @on_devices
 @pytest.mark.parametrize("gone", [("q_proj",), ("v_proj",), ("k_proj", "v_proj"), QKV])
 @pytest.mark.parametrize(
@@ -82,17 +72,6 @@ def test_scales_of_shards(
     tensors = without(named(scheme.tensors()), *names)
     found = refusal(engine, engine.config_of(scheme.config), tensors)
     assert found == f"{names[0]}: not in the checkpoint"
-
-
-@pytest.mark.parametrize("parameter", ["weight_scale", "input_scale"])
-def test_the_second_scale_of_two(engine: LinearEngine, parameter: str) -> None:
-    """One scale for both shards is what a merged tensor has: these came in two."""
-    scheme, parent = LAYERS["fp8-static"], named_tensors.MLP
-    gone = f"{parent}.up_proj.{parameter}"
-    tensors = without(named(scheme.tensors(), parent, named_tensors.GATE_UP), gone)
-    config = engine.config_of(scheme.config)
-    found = refusal(engine, config, tensors, prefix=f"{parent}.gate_up_proj")
-    assert found == f"{gone}: not in the checkpoint"
 
 
 @on_devices
@@ -139,16 +118,6 @@ def test_a_scale_that_is_none(
     assert broken in found, "or is one of those that are named"
     assert f": {said} at" in found
     assert bad == 0xFF or "expected positive, finite numbers" in found
-
-
-@online_methods
-@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
-def test_a_missing_weight_that_is_to_be_quantised(
-    engine: LinearEngine, device: str, method: str, gone: tuple[str, ...]
-) -> None:
-    names = [f"{ATTENTION}.{name}.weight" for name in gone]
-    found = refusal(engine, engine.online(method), without(bfloat16(), *names))
-    assert found == f"{names[0]}: not in the checkpoint"
 
 
 @online_methods

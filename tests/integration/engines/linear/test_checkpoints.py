@@ -9,15 +9,10 @@ import pytest
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.quantize.recipe import RECIPES
 from tests.integration.shared.checkpoints import WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
-    DEVICES,
-    MISSING,
     on_devices,
-    on_gfx950,
     unserved,
 )
 from tests.integration.shared.linear.engine import LinearEngine
@@ -66,35 +61,6 @@ def refusal(engine: LinearEngine, scheme: Scheme, caplog: pytest.LogCaptureFixtu
     return engine.why_left(layer)
 
 
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        (device, name)
-        for device in DEVICES
-        for name, recipe in RECIPES.items()
-        if "mxfp6" not in name and not unserved(device, recipe.granularity)
-    ],
-    indirect=["device"],
-)
-def test_what_quantize_writes(engine: LinearEngine, device: str, name: str) -> None:
-    """`hk-backend quantize --format NAME`: the engine reads weights and activations as written."""
-    recipe, generator = RECIPES[name], torch.Generator().manual_seed(0)
-    parts = [
-        recipe.quantize((torch.randn(n, K, generator=generator) * 4.0**shard).bfloat16())
-        for shard, n in enumerate(WIDTHS)
-    ]
-    activations = recipe.activations[0]
-    config = engine.config_of(recipe.quantization_config(activations, []))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
-    stored = [part.name for part in recipe.stored(WIDTHS[0], K)]
-    engine.load(layer, {suffix: [part[i] for part in parts] for i, suffix in enumerate(stored)})
-    assert is_attached(layer)
-    x = x_of()
-    x[:, :128] *= 64  # a scale per token instead of 128 channels rounds the others more coarsely
-    shards = [Layer(x, codes, recipe.format, scales, activations) for codes, scales in parts]
-    check_shards(shards, engine.forward(layer, x))
-
-
 @on_devices
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype) -> None:
@@ -108,11 +74,3 @@ def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype
         codes = (weight.float() * (1 / scales)).to(torch.float8_e4m3fn)
         shards.append(Layer(x, codes, "fp8_e4m3fn", scales, "token"))
     check_shards(shards, engine.forward(layer, x))
-
-
-@on_gfx950
-@pytest.mark.parametrize("method", [name for name in FORMATS_OF if name != "hk_fp8"])
-def test_other_formats_while_loading(engine: LinearEngine, device: str, method: str) -> None:
-    """There is nothing else to compute them: the error says how to leave a layer alone."""
-    with pytest.raises(ValueError, match=rf"--quantization {method}: {MISSING['mx']}.*`ignore`"):
-        engine.merged(engine.online(method), torch.bfloat16, K, WIDTHS)

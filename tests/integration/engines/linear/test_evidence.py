@@ -69,20 +69,6 @@ def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
         engine.account(torch.nn.ModuleDict({"gate_up": layer}))
 
 
-def test_a_kind_is_measured_once(
-    engine: LinearEngine, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In this process, and by one start for the next; another shape or dtype is another kind."""
-    bench.let_the_engine_win()
-    for _ in range(2):
-        left(engine, loaded(engine))
-    start_again(monkeypatch)
-    left(engine, loaded(engine))
-    assert len(bench.rows) == 1
-    left(engine, loaded(engine, torch.float16))
-    assert len(bench.rows) == 2
-
-
 @pytest.mark.parametrize("by_hk", [True, False])
 def test_new_weights_are_not_measured(
     engine: LinearEngine,
@@ -106,18 +92,6 @@ def test_new_weights_are_not_measured(
     assert is_attached(layer) is by_hk
     assert len(bench.rows) == 1
     assert_computes(layer, torch.cat(weights(seed=5)))
-
-
-def test_a_kernel_of_hk_that_fails(
-    engine: LinearEngine, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("no such kernel")
-
-    monkeypatch.setattr("hk_backend.engine.linear.route.linear_of_flat", fail)
-    layer = loaded(engine)
-    assert left(engine, layer).endswith("RuntimeError: no such kernel")
-    assert_computes(layer, torch.cat(weights()))
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -16,7 +16,7 @@ from hk_backend.engine.linear.shared_table import DRAFTS, LORA, OWN_TABLE
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.terms.weight_format import FORMATS
-from tests.integration.shared.linear.devices import CPU, DEVICES, GFX950, on_devices, on_gfx950
+from tests.integration.shared.linear.devices import CPU, DEVICES, GFX950, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.heads import (
     VOCABULARY,
@@ -91,14 +91,6 @@ def test_an_embedding_on_two_ranks(engine: LinearEngine, number: int) -> None:
     own = table().split(160)[number]
     assert_looks_up(model, own, head.format)
     assert_computes(engine, model, own, head.format)
-
-
-@on_devices
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_head_on_two_ranks(engine: LinearEngine, device: str, number: int) -> None:
-    """Each has half of the padded vocabulary."""
-    model = engine.headed(Head("fp8_e4m3fn"), table(), number=number, ranks=2)
-    assert_computes(engine, model, table().split(160)[number], "fp8_e4m3fn")
 
 
 @pytest.mark.parametrize(("tied", "why"), [(True, DRAFTS), (True, LORA), (False, "")])

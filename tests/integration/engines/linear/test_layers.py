@@ -11,15 +11,12 @@ import pytest
 import torch
 
 from hk_backend import reference
-from hk_backend.devices.hip.emulated import emulated_device
-from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import RoutedLinearError, is_attached
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
-from hk_backend.ops import quantize_fp8
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.shared.linear.devices import GFX950, in_dtypes, on_devices, on_gfx950
+from tests.integration.shared.linear.devices import in_dtypes, on_devices
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
     WIDTHS,
@@ -88,30 +85,6 @@ def test_a_weight_of_another_kind(engine: LinearEngine, weight: torch.Tensor, wh
     assert left(engine, layer) == why
 
 
-def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:
-    layer = unloaded(engine, k=12)
-    engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
-    assert left(engine, layer) == "12 input features are not a positive multiple of 8"
-    assert_computes(layer, torch.cat([values((width, 12)) for width in WIDTHS]))
-
-
-@on_gfx950
-def test_a_dtype_that_a_device_has_no_kernels_for(engine: LinearEngine, device: str) -> None:
-    layer = loaded(engine, torch.float32)
-    why = "gfx950 has no kernels for fp32 weights, only bf16, fp16, fp8_e4m3fn"
-    assert left(engine, layer) == why
-    assert_computes(layer, torch.cat(weights(dtype=torch.float32)))
-
-
-def test_a_device_that_has_no_kernels(
-    engine: LinearEngine, environment: Callable[..., None]
-) -> None:
-    environment(HK_DEVICE="emulated:gfx942")
-    layer = loaded(engine)
-    assert left(engine, layer).startswith("HK_DEVICE=emulated:gfx942: no kernels for 'gfx942'")
-    assert_computes(layer, torch.cat(weights()))
-
-
 def test_a_route_that_is_off(engine: LinearEngine) -> None:
     routes.disable("linear", "because")
     assert left(engine, loaded(engine)) == "because"
@@ -127,24 +100,6 @@ def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
     layer.quant_method = Theirs()
     engine.load(layer, {"weight": weights()})
     assert left(engine, layer) == "Theirs does its own multiplication"
-
-
-def test_a_gpu_serves_what_asks_for_hk_by_name(
-    engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is faster or not: without HK nothing would compute such a layer or head."""
-    environment(HK_DEVICE=GFX950, HK_EVIDENCE="measure")
-    monkeypatch.setattr(emulated_device("gfx950"), "name", "hip:gfx950")
-    table = values((64, 96))
-    codes, scales = quantize_fp8(table, "channel")
-    quantised = {"weight": list(codes.split(32)), "weight_scale": list(scales.split(32))}
-    for config, tensors in (
-        (engine.online("hk_fp8"), {"weight": list(table.split(32))}),
-        (engine.config_of({"quant_method": "hk_fp8"}), quantised),
-    ):
-        layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), tensors)
-        assert layer.hk_packed.format == "fp8_e4m3fn"
-    assert engine.headed(Head("fp8_e4m3fn"), table).lm_head.hk_packed.format == "fp8_e4m3fn"
 
 
 # -- whole models: counted, checked, and not saved

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,24 +31,6 @@ def test_a_method_by_its_name(
     assert not config.serialized
     assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
     assert (config.get_config_filenames(), config.get_min_capability()) == ([], 0)
-
-
-def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
-    """Engines hand their configuration on by pickle, to processes where nothing is installed."""
-    stored = pickle.dumps(engine.online("hk_mxfp4"))
-    read = "import pickle, sys; print(pickle.load(sys.stdin.buffer).options.format)"
-    done = subprocess.run(
-        [sys.executable, "-c", read], input=stored, capture_output=True, check=False, timeout=300
-    )
-    assert done.stdout.split()[-1:] == [b"mxfp4"], done.stderr.decode()
-
-
-def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:
-    asked = {"format": "mxfp6_e3m2", "activations": "none", "rotation": 32}
-    asked |= {"ignore": ["model.qkv_proj"], "head": "mxfp8", "embedding": "head"}
-    config = engine.config_of({"quant_method": "hk_mxfp6", **asked})
-    assert config.serialized
-    assert vars(config.options) == asked
 
 
 @pytest.mark.parametrize(

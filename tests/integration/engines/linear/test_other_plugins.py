@@ -62,12 +62,3 @@ def test_a_quantisation_method_of_the_same_name(
     whose = f"{other.__module__}.OtherConfig, which another plugin registered"
     assert f"--quantization hk_fp8 stays {whose}" in caplog.text
     assert engine.method("hk_mxfp8").__module__.startswith("hk_")
-
-
-def test_without_another_plugin_nothing_is_said(
-    engine: LinearEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        for _ in range(2):
-            assert engine.register_linear() == ""
-    assert "another plugin" not in caplog.text

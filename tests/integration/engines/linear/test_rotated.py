@@ -16,12 +16,10 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.source import PROJECTIONS
-from hk_backend.reference.rotation import ROTATIONS, rotated
+from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.routing.routes import routes
-from hk_backend.terms.weight_format import FORMATS, rotated_activations
+from hk_backend.terms.weight_format import rotated_activations
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
-from tests.integration.shared.linear.devices import on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
@@ -72,23 +70,6 @@ def test_another_rotation_would_be_seen(
     check_shards(expected, engine.forward(layer, x_of()))
 
 
-@pytest.mark.parametrize("format", [name for name in RECIPES if RECIPES[name].can_rotate])
-@pytest.mark.parametrize("activations", ["mx", "none"])
-def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str, format: str) -> None:
-    """The layer is that of the weight as it was, but for rounding."""
-    recipe, generator = RECIPES[format], torch.Generator().manual_seed(0)
-    weights = [torch.randn(n, K, generator=generator) for n in WIDTHS]
-    parts = [recipe.quantize(rotated(weight, BLOCK).float()) for weight in weights]
-    config = engine.config_of(written(activations, format=format))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
-    names = [each.name for each in recipe.stored(WIDTHS[0], K)]
-    engine.load(layer, dict(zip(names, map(list, zip(*parts, strict=True)), strict=True)))
-    exact = x_of().double() @ torch.cat(weights).double().T
-    error = (engine.forward(layer, x_of()).double() - exact).norm() / exact.norm()
-    # of two independent rounding errors of at most half a step of an element
-    assert error < 2**0.5 * 2.0 ** -(FORMATS[recipe.format].mantissa_bits + 1)
-
-
 def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
     """Folded into v_proj, o_proj's rotation is nobody's; the other layers keep theirs."""
     recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
@@ -102,16 +83,6 @@ def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
         check_result(layer, found.quant_method.apply(found, x_of()))
 
 
-@pytest.mark.parametrize(("folded", "rotation"), [(PROJECTIONS[:3], 0), (PROJECTIONS[3:], BLOCK)])
-def test_merged_layers_whose_inputs_come_rotated(
-    engine: LinearEngine, folded: tuple[str, ...], rotation: int
-) -> None:
-    config = engine.config_of(RECIPES["mxfp4"].quantization_config("mx", [], BLOCK, folded))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
-    engine.load(layer, LAYERS["ct-mxfp4"].tensors())
-    assert layer.hk_packed.rotation == rotation
-
-
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
@@ -122,21 +93,6 @@ def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None
     mine = {name: [value.chunk(2, 1)[number].contiguous()] for name, value in whole.items()}
     [shard] = scheme.layers(x, mine)
     check_result(shard, layer.quant_method.apply(layer, x))
-
-
-def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
-    """It gets the inputs as they came, and adds to what HK makes of them."""
-    scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
-    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
-    layer = row_parallel(engine, scheme.config, 0, whole, ranks=1)
-    a = torch.randn(4, K, generator=generator).bfloat16()
-    b = torch.randn(WIDTHS[0], 4, generator=generator).bfloat16()
-    plain = layer.quant_method.apply(layer, x_of())
-    added = engine.adapted(layer, x_of(), a, b) - plain
-    expected = x_of().double() @ a.double().T @ b.double().T
-    # the adapter's middle and the sum are rounded to bfloat16
-    assert (added.double() - expected).norm() < 3 * 2.0**-8 * (expected.norm() + plain.norm())
-    assert expected.norm() > plain.norm() / 4, "it matters"
 
 
 @pytest.mark.parametrize(
@@ -173,18 +129,6 @@ def test_mx_while_loading(
             check_shards(turned, out)
 
 
-def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
-    """While loading: what is asked for, or an error; without an option, what fits."""
-    why = "192 input features are not a multiple of the rotation, 128"
-    config = engine.online("hk_mxfp4")
-    engine.merged(config, torch.bfloat16, 96, WIDTHS)
-    config.options.rotation = 128
-    checkpoint = engine.config_of({"quant_method": "hk_mxfp4", "rotation": 128})
-    for each in (config, checkpoint):
-        with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
-            engine.merged(each, torch.bfloat16, 192, WIDTHS)
-
-
 # -- refused
 
 
@@ -207,18 +151,6 @@ def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of:
 )
 def test_a_layer_that_hk_has_no_kernel_for(engine: LinearEngine, config: Any) -> None:
     assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
-
-
-def test_a_route_that_is_off(engine: LinearEngine) -> None:
-    routes.disable("linear", "because")
-    assert re.match(only_hk("because"), refused(engine, written()), re.DOTALL)
-
-
-@on_gfx950
-@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
-def test_another_device(engine: LinearEngine, device: str, format: str) -> None:
-    why = "gfx950 has no kernels for mxfp"
-    assert re.match(only_hk(why), refused(engine, written(format=format)), re.DOTALL)
 
 
 @pytest.mark.parametrize("k", [96, 160])

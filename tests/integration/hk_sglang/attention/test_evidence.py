@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from hk_sglang.attention import prefill
 from hk_sglang.attention.layers import layers_of
 from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
@@ -43,18 +41,6 @@ def test_both_sides_compute_a_prompt(
     assert not server.tables.req_to_token.any()
     if server.windows:
         assert not server.pool.full_to_swa_index_mapping.any()
-
-
-def test_lengths_are_those_that_a_server_takes(
-    counters: RouteCounters, published: Callable[..., None], bench: Bench
-) -> None:
-    """A prompt is no longer than the context, here 256 tokens, nor than a step."""
-    Server()
-    published(chunked_prefill_size=40)
-    Server(dtype=torch.bfloat16)
-    published(chunked_prefill_size=16)
-    Server(dtype=torch.float16)
-    assert bench.rows == [(32, 128), (32,), (16,)]
 
 
 def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench: Bench) -> None:

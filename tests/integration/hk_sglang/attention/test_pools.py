@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,60 +11,11 @@ from hk_sglang.attention import pools
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, NoOpMHATokenToKVPool
 
 from hk_backend.routing.routes import RouteCounters, Tally
-from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
+from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, Batch, Server
 from tests.integration.shared.attention.expected import check_rows
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
-
-PROMPTS = [EXTEND, FRESH]
-"""What is HK's alone: torch_native, which has decode rows, reads the plain layout only."""
+from tests.integration.shared.attention.rows import FRESH, Row
 
 # -- layouts and dtypes that are read
-
-
-@pytest.mark.parametrize("rows", [[FRESH, Row(30)], PROMPTS], ids=["fresh", "extend"])
-def test_hnd(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
-    monkeypatch.setenv("SGLANG_USE_HND_KVCACHE", "1")
-    server = Server()
-    assert server.pool.k_buffer[0].shape == (65, 2, 16, 64)
-    Batch(server, rows).check()
-    assert counters.served.calls == 1
-    assert not counters.fallbacks
-
-
-def shuffle_into(
-    key: torch.Tensor, value: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
-) -> None:
-    """AITER's writer in torch: keys `[B, H, D/x, N, x]`, values `[B, H, N/x, D, x]`."""
-    x, page = k.shape[4], k.shape[3]
-    pages, offsets = slots // page, slots % page
-    k[pages, :, :, offsets] = key.unflatten(2, (-1, x))
-    v[pages, :, offsets // x, :, offsets % x] = value
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_vectorised(
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-) -> None:
-    """SGLang's pool of five axes, which it makes on ROCm only; its writer is a Triton kernel. The
-    device is asked about its pages and its layouts."""
-    monkeypatch.setattr("sglang.srt.mem_cache.memory_pool._use_aiter", True)
-    monkeypatch.setenv("SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")
-    since_0_5_23 = find_spec("sglang.kernels.ops.kvcache.shuffle_5d_cache")
-    module = since_0_5_23.name if since_0_5_23 else "sglang.kernels.ops.attention.utils"
-    monkeypatch.setattr(f"{module}.launch_reshape_and_cache_shuffle_5d", shuffle_into)
-    server = Server(dtype=dtype)
-    assert server.pool.k_buffer[0].dim() == 5
-    for rows in (PROMPTS, [FRESH]):
-        Batch(server, rows).check()
-    assert counters.served == Tally(2, PREFILL + FRESH.query)
-    assert not counters.fallbacks
-    environment(HK_DEVICE="emulated:gfx950")
-    [served] = Server(dtype=torch.bfloat16, page_size=8).backend.hk._layers.values()
-    why = "block_size 8: the gfx950 kernels read multiples of 16 of a cache with"
-    assert (served.refusal, served.cache_refusal[: len(why)]) == ("", why)
 
 
 def scale(server: Server, k_scale: float, v_scale: float) -> Any:
@@ -75,23 +24,6 @@ def scale(server: Server, k_scale: float, v_scale: float) -> Any:
     layer.k_scale, layer.v_scale = torch.tensor(k_scale), torch.tensor(v_scale)
     layer.k_scale_float, layer.v_scale_float = k_scale, v_scale
     return layer
-
-
-@pytest.mark.parametrize("kv_dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("rows", [[FRESH, Row(30)], MIXED], ids=["fresh", "mixed"])
-def test_fp8_agrees_with_torch_native(
-    counters: RouteCounters, kv_dtype: torch.dtype, rows: list[Row]
-) -> None:
-    """Which casts, whatever scales a checkpoint has, and reads new tokens back, too."""
-    server = Server(kv_dtype=kv_dtype)
-    scale(server, 0.5, 0.5)
-    batch = Batch(server, rows)
-    (found,) = batch.run()
-    assert counters.served.calls == 1
-    with server.alone():
-        (stock,) = batch.run()
-    torch.testing.assert_close(found, stock, rtol=2e-5, atol=2e-5)
-    assert counters.served.calls == 1
 
 
 @pytest.mark.parametrize("parent", ["triton", "intel_amx"])
@@ -139,35 +71,6 @@ def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -
     for index, mask in enumerate(({}, {"sliding_window": 16})):
         check_rows(outputs[index], fresh.made(index), **mask)
         fresh._check_pool(index)
-
-
-@pytest.mark.parametrize(
-    ("name", "kv_dtype"),
-    [("torch_native", torch.float16), ("triton", torch.float16), ("triton", torch.float8_e4m3fn)],
-)
-def test_fresh_rows_beside_another_pool(
-    counters: RouteCounters,
-    stand_ins: None,
-    environment: Callable[..., None],
-    name: str,
-    kv_dtype: torch.dtype,
-) -> None:
-    """By the GPU's kernels, from keys as they were projected, whatever the parent reads; an extend
-    is HK's, too, where the GPU reads the pool."""
-    environment(HK_BACKEND="attention", HK_DEVICE="emulated:gfx950")
-    server = Server(dtype=torch.bfloat16, kv_dtype=kv_dtype, name=name)
-    [served] = server.backend.hk._layers.values()
-    readable = kv_dtype is torch.float8_e4m3fn
-    for rows in ([FRESH, DECODE, FRESH], [FRESH, EXTEND, DECODE, FRESH]):
-        batch = Batch(server, rows, "MIXED")
-        parts, made = batch.run()[0].split([row.query for row in rows]), list(batch.made())
-        if not (readable and EXTEND in rows):  # with an extend they are read back, rounded
-            for i in (0, -1):
-                check_rows(parts[i], [made[i]])
-    extend = Tally(1, EXTEND.query)
-    assert counters.served == Tally(2, 4 * FRESH.query + (extend.tokens if readable else 0))
-    assert dict(counters.fallbacks) == ({} if readable else {served.cache_refusal: extend})
-    assert ("torch.float16" in served.cache_refusal) != readable
 
 
 # -- pools that are not read

@@ -18,35 +18,9 @@ from tests.integration.hk_sglang.attention import batch as factories
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
 from tests.integration.hk_sglang.attention.engine import as_sglangs_own
 from tests.integration.shared.attention.expected import check_rows
-from tests.integration.shared.attention.rows import DECODE, FRESH, FRESH_ONE, Row, prefill_tokens
+from tests.integration.shared.attention.rows import DECODE, FRESH
 
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
-BATCHES = {
-    "fresh": [FRESH, Row(17)],
-    "mixed": MIXED,
-    "a long one": [Row(40, 128), Row(3, 64), FRESH_ONE],
-}
-
-
-@pytest.mark.parametrize("page_size", [1, 16, 64])
-@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES)
-def test_pages(counters: RouteCounters, page_size: int, rows: list[Row]) -> None:
-    """Every page size of the plain layout, with keys of other requests all around."""
-    if page_size == 64:
-        rows = [row if row.cached % 64 == 0 else Row(row.query, 64) for row in rows]
-    Batch(Server(page_size=page_size), rows).check()
-    assert counters.served == Tally(1, prefill_tokens(rows))
-    assert not counters.fallbacks
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_small_fault_shows(counters: RouteCounters, dtype: torch.dtype) -> None:
-    """Outputs 2% too large are past the bounds that the tests here have."""
-    batch = Batch(Server(dtype=dtype), MIXED)
-    (found,) = batch.run()
-    check_rows(found, batch.made())
-    with pytest.raises(AssertionError, match="out of bounds"):
-        check_rows(1.02 * found, batch.made())
 
 
 @pytest.mark.parametrize("window", [2, 8, 40])
@@ -108,24 +82,6 @@ def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
 
 
 # -- the parent's rows
-
-
-@pytest.mark.parametrize("rows", [(DECODE, FRESH), (FRESH, DECODE, EXTEND, Row(1, 20))], ids=str)
-def test_the_parents_rows_are_as_it_computes_them_alone(
-    counters: RouteCounters, rows: tuple[Row, ...]
-) -> None:
-    """To the bit: of a batch of these rows and no others."""
-    server = Server()
-    mixed = Batch(server, rows, "MIXED")
-    output = mixed.run()[0].split([row.query for row in rows])
-    theirs = [i for i, row in enumerate(rows) if row.query == 1]
-    alone = Batch(server, [rows[i] for i in theirs], "MIXED")
-    for name in ("queries", "keys", "values"):
-        setattr(alone, name, [[getattr(mixed, name)[0][i] for i in theirs]])
-    alone._write(0, [row.cached for row in alone.rows])
-    with server.alone():
-        assert torch.equal(alone.run()[0], torch.cat([output[i] for i in theirs]))
-    assert counters.served.calls == 1
 
 
 @dataclass

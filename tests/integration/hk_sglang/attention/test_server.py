@@ -11,10 +11,7 @@ import torch
 from hk_sglang.attention.install import register_attention
 from hk_sglang.resolution import take_choice
 from sglang.srt.arg_groups.overrides import get_default_attn_backend, resolving_view
-from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 from sglang.srt.platforms import current_platform
 from sglang.srt.runtime_context import override_platform
 from sglang.srt.server_args import ServerArgs
@@ -23,7 +20,6 @@ from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server, is_wrapped
-from tests.integration.shared.attention.rows import DECODE
 
 
 def with_flags(**flags: Any) -> dict[str, Any]:
@@ -65,17 +61,6 @@ def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None
     assert server.backend.token_to_kv_pool is server.pool
 
 
-def test_layers_beside_the_modules(counters: RouteCounters, caplog: Any) -> None:
-    """SGLang's models that are made by transformers: judged and named at the start as any."""
-    caplog.set_level("INFO")
-    model = torch.nn.Module()
-    model.attention_instances = dict(enumerate(Server(layers=({}, {})).model.layers))
-    caplog.clear()
-    Server(layers=({}, {}), changes={"model": model})
-    start = "hk_backend: prefill attention of 2 layers is computed by HK on cpu"
-    assert said(caplog).startswith(start)
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -106,13 +91,6 @@ def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[
     assert is_wrapped(Server().backend)
 
 
-@pytest.mark.parametrize("name", ["aiter", "triton", "intel_amx"])
-def test_every_parent(counters: RouteCounters, stand_ins: None, name: str) -> None:
-    """What SGLang chooses by itself on CPUs and on ROCm."""
-    Batch(Server(name=name), MIXED).check()
-    assert counters.served == Tally(1, PREFILL)
-
-
 @pytest.fixture
 def rocm(stand_ins: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """SGLang as it resolves arguments on ROCm."""
@@ -132,55 +110,3 @@ def test_the_parent_on_rocm(rocm: None, counters: RouteCounters, flags: dict[str
     assert name == "aiter"
     server = Server(name=name, changes={"server_args": server_args}, dtype=torch.bfloat16)
     assert is_wrapped(server.backend)
-
-
-def test_decode_graphs_are_the_parents(counters: RouteCounters) -> None:
-    """Every method of a graph that a parent has is what the wrapper has; HK's are the three that
-    it names, none of them within a graph."""
-    wrapper = type(Server().backend)
-    own = {name for name in vars(wrapper) if callable(getattr(wrapper, name, None))}
-    metadata = {"init_forward_metadata", "init_forward_metadata_out_graph"}
-    assert own - {"__class__"} == {*metadata, "forward_extend"}
-
-
-def hybrid(prefill: str, decode: str) -> HybridAttnBackend:
-    """SGLang's own pair of two backends, over one runner."""
-    server = Server(name=prefill)
-    server.runner.decode_attention_backend_str = decode
-    server.runner.model_config = SimpleNamespace(
-        context_len=256, hf_config=SimpleNamespace(), hf_text_config=SimpleNamespace()
-    )
-    backends = [
-        attention_backend_setup._build_full_attention_backend_from_str(
-            model_runner=server.runner, backend_str=name, init_new_workspace=False
-        )
-        for name in (prefill, decode)
-    ]
-    server.backend = HybridAttnBackend(server.runner, *backends)
-    return server
-
-
-@pytest.mark.parametrize("mode", ["decode", "prefill"])
-def test_prefill_by_hk_beside_another_decode(
-    counters: RouteCounters,
-    stand_ins: None,
-    monkeypatch: pytest.MonkeyPatch,
-    published: Callable[..., None],
-    mode: str,
-) -> None:
-    """SGLang picks by mode; the decode half is the other backend, unwrapped. Verification goes to
-    the decode half, which HK never sees, or to the prefill half, whose parent computes."""
-    monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", batch.ATTENTION_BACKENDS)
-    published(speculative_attention_mode=mode)
-    server = hybrid("torch_native", "triton")
-    assert is_wrapped(server.backend.prefill_backend)
-    assert not is_wrapped(server.backend.decode_backend)
-    Batch(server, MIXED).check()
-    Batch(server, [DECODE], "DECODE").check()
-    assert counters.served == Tally(1, PREFILL)
-    assert not counters.fallbacks
-    chosen = server.backend._select_backend(ForwardMode.TARGET_VERIFY)
-    assert is_wrapped(chosen) == (mode == "prefill")
-    Batch(server, MIXED, "TARGET_VERIFY").check()
-    assert counters.served.calls == 1
-    assert list(counters.fallbacks) == (["speculative verification"] if mode == "prefill" else [])

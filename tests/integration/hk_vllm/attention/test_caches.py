@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm.attention.cache_forms import CPU_ATTN_AMX, FORMS
+from hk_vllm.attention.cache_forms import CPU_ATTN_AMX
 from vllm import _custom_ops
 
 from hk_backend.engine import cache_proof
@@ -109,12 +108,6 @@ def test_shapes_of_no_form(hk_cpu: Any, layer: Layer, amx: None) -> None:
         layer.impl._hk_form.read(layer.kv_cache[:, :, :24].contiguous(), layer.impl)
 
 
-@pytest.mark.parametrize("isa", ["neon", "rvv", "vsx", "vxe"])
-def test_cache_forms_of_cpu_attn_that_are_not_read(isa: str) -> None:
-    with pytest.raises(UnknownCacheForm, match=f"CPU_ATTN's {isa} cache form is not readable"):
-        FORMS["CPU_ATTN"](SimpleNamespace(isa=isa))
-
-
 def test_every_layer_of_a_group_is_told(hk_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One builder serves the layers of a group: what it cannot read none of them may."""
     from vllm.model_executor.layers.attention import Attention
@@ -152,28 +145,6 @@ def dummy_run(layer: Layer, batch: Batch, cache: torch.Tensor) -> None:
     layer.impl.forward(layer.module, *tensors, cache, None, output=batch.output)
 
 
-def test_a_dummy_run_proves_the_cache(layer: Layer, proofs: list[Any]) -> None:
-    """Once the engine has bound one; no request pays for it, and the cache is left as it was."""
-    batch = Batch(layer, MIXED)
-    for cache, proven in ((torch.empty(0), 0), (layer.kv_cache, 1), (layer.kv_cache, 1)):
-        before = cache.clone()
-        dummy_run(layer, batch, cache)
-        assert len(proofs) == proven
-        assert torch.equal(cache, before)
-    batch.run_and_check()
-    assert len(proofs) == 1
-
-
-def test_a_dummy_run_leaves_a_refused_cache_alone(
-    hk_cpu: Any, monkeypatch: pytest.MonkeyPatch, proofs: list[Any], caplog: Any
-) -> None:
-    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "vxe")
-    layer = Layer(hk_cpu)
-    dummy_run(layer, Batch(layer, [FRESH]), layer.kv_cache)
-    assert not proofs
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
 @pytest.mark.parametrize("dummy_first", [False, True])
 def test_a_cache_that_does_not_read_back(
     layer: Layer,
@@ -199,16 +170,3 @@ def test_a_cache_that_does_not_read_back(
     assert len(proofs) == 1
     Batch(layer, [FRESH]).run_and_check()
     assert counters.served == Tally(1, FRESH.query)
-
-
-def test_another_cache_is_read_where_it_lies(hk_cpu: Any, counters: RouteCounters) -> None:
-    """The engine may bind another tensor to a layer (sleep mode, profiling). A smaller pool may
-    begin where the larger one did: blocks behind its end are not HK's."""
-    layer = Layer(hk_cpu)
-    Batch(layer, [EXTEND]).run()
-    layer.kv_cache = torch.empty_like(layer.kv_cache)
-    Batch(layer, [EXTEND], seed=1).run_and_check()
-    assert counters.served.calls == 2
-    fewer = layer.kv_cache[: layer.num_blocks // 2]
-    assert fewer.data_ptr() == layer.kv_cache.data_ptr()
-    assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2

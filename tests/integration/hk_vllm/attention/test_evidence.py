@@ -20,7 +20,7 @@ from tests.integration.hk_vllm.attention.batch import (
     Batch,
     Layer,
 )
-from tests.integration.hk_vllm.attention.engine import break_parent, prompt, short_steps
+from tests.integration.hk_vllm.attention.engine import prompt, short_steps
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.evidence import Bench, assert_same_attention
 
@@ -101,18 +101,3 @@ def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None
         return found
 
     assert key(True) != key(False)
-
-
-def test_nothing_is_left_of_a_parent_that_fails_or_a_layer_that_is_refused(
-    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A layer that HK cannot serve is not measured."""
-    with monkeypatch.context() as patch:
-        break_parent(patch)
-        layer = layer_of(hk_cpu)
-    assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
-    measured = len(bench.rows)
-    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    layer = layer_of(hk_cpu, torch.bfloat16)
-    assert layer.impl._hk_refusal == "VLLM_BATCH_INVARIANT: not proven for HK"
-    assert len(bench.rows) == measured

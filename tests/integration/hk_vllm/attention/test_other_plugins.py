@@ -18,7 +18,6 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 from vllm.v1.attention.selector import AttentionSelectorConfig
 
 from hk_backend.engine import loggers
-from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.restore import restored
@@ -139,12 +138,6 @@ def test_one_that_is_left_alone(
         Batch(Layer(found), [EXTEND, FRESH]).run()
         assert len(ObservingImpl.calls) == 1
         assert counters.served.calls == 0
-
-
-def test_one_that_computes_and_strict(registered: Both, environment: Callable[..., None]) -> None:
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match=r"attention would fall back: NamedImpl\.forward is anot"):
-        registered(Named)
 
 
 def test_one_that_adds(registered: Both, caplog: Any, counters: RouteCounters) -> None:

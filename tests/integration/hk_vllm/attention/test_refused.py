@@ -119,15 +119,6 @@ def test_a_device_that_is_not_there(
     assert warned == [f"hk_backend: no attention layer is computed by HK: {why}"]
 
 
-def test_strict_refuses_an_unreadable_cache(
-    hk_cpu: Any, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment(HK_STRICT="1")
-    Layer(hk_cpu)
-    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "vxe")
-    assert_strict_refuses("vxe cache form", hk_cpu, environment)
-
-
 @pytest.mark.parametrize(
     ("parallel", "why"),
     [
@@ -144,11 +135,6 @@ def test_parallel_configurations(
     layer.builder._hk_refusal = refuse_parallel(vllm_config(**parallel).parallel_config)
     Batch(layer, MIXED).run_and_check()
     fell_back(counters, why, PREFILL)
-
-
-def test_strict_refuses_parallelism(hk_cpu: Any, environment: Callable[..., None]) -> None:
-    config = vllm_config(decode_context_parallel_size=2)
-    assert_strict_refuses("decode context parallelism", hk_cpu, environment, config=config)
 
 
 def assert_strict_refuses(
@@ -239,16 +225,6 @@ def test_the_first_pass_of_a_drafter(
     batch.check()
     assert counters.served == Tally(1, FRESH.query + EXTEND.query)
     assert counters.fallbacks[SPECULATIVE].tokens == VERIFY.query + SHORT_EXTEND.query
-
-
-def test_no_metadata_is_a_dummy_run(
-    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
-) -> None:
-    batch = Batch(layer, MIXED)
-    batch.forward(None)
-    assert counters.dummy == Tally(1, len(batch.query))
-    assert not counters.fallbacks
-    assert parent_calls == [None]
 
 
 # -- calls

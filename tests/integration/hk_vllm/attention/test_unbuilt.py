@@ -17,9 +17,8 @@ from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuil
 from vllm.v1.attention.backend import AttentionMetadataBuilder
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionMetadataBuilder
 
-from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
-from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
+from tests.integration.shared.attention.rows import EXTEND, FRESH
 
 
 @dataclass
@@ -47,17 +46,6 @@ class Made:
     def _make(self) -> Metadata:
         self.times += 1
         return Metadata(BUILT.tokens, BUILT.blocks)
-
-
-def test_what_builds_nothing() -> None:
-    made = Made()
-    assert isinstance(made.metadata, Metadata)
-    assert not isinstance(made.metadata, (dict, list, Batch))
-    assert made.metadata.hk == "plan"
-    made.metadata.hk = "another"
-    assert (made.times, is_built(made.metadata)) == (0, False)
-    made.metadata.blocks = 5
-    assert (made.metadata.tokens, made.metadata.blocks) == (1, 5), "what was set stays"
 
 
 @pytest.mark.parametrize(
@@ -94,17 +82,6 @@ def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
         assert (found is made.metadata) == (look is build), "a copy is another"
 
 
-def test_an_error_of_the_parent_is_its_own_each_time() -> None:
-    def fail() -> None:
-        raise RuntimeError("the parent's")
-
-    metadata = unbuilt(Metadata, fail)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="the parent's"):
-            metadata.tokens  # noqa: B018
-    assert not is_built(metadata)
-
-
 def test_the_class_is_as_declared() -> None:
     class Of(AttentionMetadataBuilder[Metadata]):
         """Says what it builds."""
@@ -119,36 +96,6 @@ def test_the_class_is_as_declared() -> None:
     assert metadata_class_of(Silent) is None
     for name in ("CPU_ATTN", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"):
         assert metadata_class_of(wrapper_of(name).get_builder_cls()) is not None
-
-
-def test_a_step_builds_what_the_parent_computes(
-    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing of a step that is HK's, the decode rows' alone where there are some, and all of a
-    call that falls back."""
-    for rows in ([EXTEND, FRESH], [DECODE, EXTEND]):
-        batch = Batch(layer, rows)
-        metadata = batch.build()
-        batch.forward(metadata)
-        batch.check()
-        assert not is_built(metadata)
-        parent = metadata.hk.parent
-        assert is_built(parent) if DECODE in rows else parent is None
-    assert counters.served.calls == 2
-    monkeypatch.setattr(layer.impl, "_hk_refusal", "a test")
-    batch.forward(metadata)
-    assert is_built(metadata)
-    assert counters.fallbacks["a test"].calls == 1
-
-
-@pytest.mark.parametrize("rows", [[DECODE], [DECODE, Row(1, 3)], [FRESH, DECODE]], ids=str)
-def test_what_is_the_parents_is_built_at_once(layer: Layer, rows: list[Row]) -> None:
-    """Refused or not, a batch that only decodes has no plan."""
-    for refusal in ("a test", "") if FRESH not in rows else ("a test",):
-        layer.builder._hk_refusal = refusal
-        metadata = Batch(layer, rows).build()
-        assert is_built(metadata)
-        assert (metadata.hk is None) == (FRESH not in rows)
 
 
 def test_the_batch_is_that_of_the_moment(layer: Layer) -> None:
@@ -190,16 +137,3 @@ def test_captures_and_drafts_are_built_at_once(plain: Layer) -> None:
     assert not is_built(plain.builder.build(0, common)), "the control"
     assert is_built(plain.builder.build_for_cudagraph_capture(common))
     assert is_built(plain.builder.build_for_drafting(common, 0))
-
-
-def test_new_block_tables_build_nothing(plain: Layer) -> None:
-    batch = Batch(plain, [EXTEND, FRESH])
-    foreign, slots = batch.block_table.flip(0), batch.common_metadata().slot_mapping
-    metadata = batch.build(block_table_tensor=foreign)
-    updated = plain.builder.update_block_table(metadata, batch.block_table, slots)
-    assert not is_built(metadata)
-    assert not is_built(updated)
-    batch.forward(updated)
-    batch.check()
-    assert torch.equal(updated.block_table, batch.block_table)
-    assert torch.equal(metadata.block_table, foreign)

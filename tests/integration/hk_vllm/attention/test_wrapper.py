@@ -12,19 +12,17 @@ from hk_vllm.attention.cache_forms import FORMS
 from vllm.model_executor.layers.attention.chunked_local_attention import (
     create_chunked_local_attention_backend,
 )
-from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
     CPUAttentionBackendImpl,
-    CPUAttentionMetadata,
     CPUAttentionMetadataBuilder,
 )
 from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import refused
-from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, PREFILL, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, Batch, Layer
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
@@ -72,25 +70,6 @@ def gpu_like() -> Any:
     return wrap(GpuLikeBackend, FORMS["CPU_ATTN"], "HK_GPU_LIKE")
 
 
-def test_is_the_parent_but_for_builder_and_implementation(hk_cpu: Any) -> None:
-    assert issubclass(hk_cpu, CPUAttentionBackend)
-    assert hk_cpu.get_name() == "CPU_ATTN"
-    assert issubclass(hk_cpu.get_builder_cls(), CPUAttentionMetadataBuilder)
-    assert issubclass(hk_cpu.get_impl_cls(), CPUAttentionBackendImpl)
-    own = set(vars(hk_cpu)) - {"__module__", "__doc__", "__abstractmethods__", "_abc_impl"}
-    assert own == {"get_builder_cls", "get_impl_cls"}
-    assert resolve_obj_by_qualname(".".join(hk_cpu.full_cls_name())) is hk_cpu
-
-
-def test_the_parent_gets_the_rows_before_hks(layer: Layer) -> None:
-    head = Batch(layer, [Row(1, 9), Row(1, 40), EXTEND, FRESH]).build().hk.parent
-    assert isinstance(head, CPUAttentionMetadata)
-    assert head.num_actual_tokens == head.slot_mapping.shape[0] == 2
-    assert (head.max_query_len, head.max_seq_len) == (1, 41)
-    assert head.query_start_loc.tolist() == [0, 1, 2]
-    assert head.seq_lens.tolist() == [10, 41]
-
-
 @pytest.mark.parametrize(
     ("parents", "expected"),
     [
@@ -111,16 +90,6 @@ def test_graphs_only_of_uniform_batches(
     never = classmethod(lambda cls, config, spec: AttentionCGSupport.NEVER)
     monkeypatch.setattr(GraphBuilder, "get_cudagraph_support", never)
     assert builder.get_cudagraph_support(None, None) is AttentionCGSupport.NEVER
-
-
-def test_nothing_is_routed_in_a_capture(gpu_like: Any, counters: RouteCounters) -> None:
-    layer = Layer(gpu_like)
-    batch = Batch(layer, [FRESH, FRESH])
-    metadata = layer.builder.build_for_cudagraph_capture(batch.common_metadata())
-    assert metadata.seq_lens.tolist() == [1, 1], "the parent's own capture build must run"
-    batch.forward(metadata)
-    assert not counters.served.calls
-    assert (counters.dummy.calls, counters.dummy.tokens) == (1, len(batch.query))
 
 
 @pytest.mark.parametrize(
@@ -169,14 +138,6 @@ def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None
     assert updated.hk.parent.num_actual_tokens == parents
 
 
-def test_decodes_come_first_or_as_the_parent_asks(
-    monkeypatch: pytest.MonkeyPatch, hk_cpu: Any, gpu_like: Any
-) -> None:
-    assert Layer(hk_cpu).builder.reorder_batch_threshold == 1
-    monkeypatch.setattr(GraphBuilder, "reorder_batch_threshold", 7)
-    assert Layer(gpu_like).builder.reorder_batch_threshold == 7
-
-
 def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a refused layer are the parent's."""
     impl = Layer(gpu_like).impl
@@ -221,16 +182,3 @@ def test_in_vllms_fast_prefill(layer: Layer, counters: RouteCounters) -> None:
     batch = Batch(layer, MIXED)
     batch.run_and_check()
     fell_back(counters, "metadata rebuilt by the engine", len(batch.query))
-
-
-def test_a_microbatch_sees_only_its_rows(layer: Layer, counters: RouteCounters) -> None:
-    """`num_reqs` and `num_actual_tokens` bound a batch whose tensors are larger."""
-    batch = Batch(layer, [EXTEND, FRESH])
-    wide = {
-        name: torch.nn.functional.pad(tensor, (0, 2), value=999)
-        for name, tensor in vars(batch.common_metadata()).items()
-        if name in ("query_start_loc_cpu", "seq_lens_cpu_upper_bound")
-    }
-    batch.run(**wide)
-    batch.check()
-    assert counters.served.tokens == PREFILL
