@@ -1,4 +1,4 @@
-"""What the tests of the vLLM plugin share: classes, counters, forks."""
+"""What the tests of the vLLM plugin share: classes and counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.shared.e2e.engine import Forks
 
 
 @pytest.fixture
@@ -17,14 +16,6 @@ def counters() -> Iterator[RouteCounters]:
     routes.reset()
     yield routes.counters("attention")
     routes.reset()
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """Forks of a process that has imported vLLM."""
-    forks = Forks("tests.integration.hk_vllm.imported", {})
-    yield forks
-    forks.stop()
 
 
 @pytest.fixture(scope="session")

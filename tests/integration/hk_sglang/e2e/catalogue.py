@@ -86,8 +86,6 @@ MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
 """This machine's times decide who computes a layer."""
 TWO_RANKS = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 RANKS = HK | TWO_RANKS
-EMULATED = HK | {"HK_DEVICE": "emulated:gfx950"}
-PAGES: dict[str, Any] = {"engine": {"page_size": 64}, "dtype": "bfloat16"}
 DECODE_FLAG = {"prefill_attention_backend": "torch_native", "decode_attention_backend": "hk"}
 SINGLES = singles.SINGLES | {
     "without-plugin": Single({"SGLANG_PLUGINS": "none"}),
@@ -96,10 +94,6 @@ SINGLES = singles.SINGLES | {
     "hnd": Single(  # SGLang's plain attention cannot read it, so there is nothing to decode with
         HK | {"SGLANG_USE_HND_KVCACHE": "1"}, {"page_size": 16}, long=True, decodes=False
     ),
-    # machine code of MI355X, executed by the emulator; short, for it is slow
-    "emulated": Single(EMULATED, **PAGES),
-    "emulated-graphs": Single(EMULATED, **PAGES, sabotage="linear_in_graphs"),
-    "emulated-cpu": Single(HK, **PAGES),
     # HK that must step aside
     "decode-flag": Single({}, DECODE_FLAG),
     "other-flag": Single(HK, STOCK),

@@ -1,5 +1,5 @@
-"""Engines of which there is one: stock, split over ranks, over caches of other forms, with HK's
-kernels in the emulator, and with something in HK's way."""
+"""Engines of which there is one: stock, split over ranks, over caches of other forms, and with
+something in HK's way."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import torch
 
 from tests.integration.shared.e2e.compare import (
     assert_not_loaded,
-    assert_replayed,
     assert_routed,
     assert_true_logprobs,
 )
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
-from tests.integration.shared.e2e.rounding import assert_same_numbers
 from tests.integration.shared.e2e.scenario import Answer, RoundResult
 from tests.integration.shared.e2e.singles import (
     WORDS,
@@ -112,32 +110,3 @@ def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
 
 def answers(*rounds: RoundResult) -> list[Answer]:
     return [answer for item in rounds for answer in item.answers]
-
-
-# -- MI355X machine code computes prefill attention, beside the same traffic on the cpu device
-
-
-@pytest.mark.engine("emulated", "emulated-cpu")
-def test_chunks_by_machine_code(served: Reader, checkpoint: Checkpoint) -> None:
-    """Fresh rows and extends by the code objects, which read SGLang's own cache in place; the log
-    says that it is slow."""
-    found, cpu = served("emulated").only, served("emulated-cpu").only
-    assert_routed(found)
-    assert any(batch.extends for item in found.rounds for batch in item.batches or [])
-    [worker] = found.rounds[-1].workers
-    launched = {name: count for name, count in worker.launches.items() if count}
-    linear = sum(launched.pop(name) for name in list(launched) if name.startswith("gemm_bf16_"))
-    assert set(launched) == {f"attention_prefill_bf16_d64_{keys}" for keys in ("packed", "paged")}
-    assert sum(launched.values()) == worker.routes["attention"]["calls"]
-    assert linear == worker.routes["linear"]["calls"] > 0
-    assert_same_numbers(found, cpu, checkpoint("tiny-64"))
-    assert served("emulated").lines("emulated:gfx950 executes machine code on the CPU: slow")
-    assert not served("emulated-cpu").lines("emulated:")
-
-
-@pytest.mark.engine("emulated-graphs", "emulated-cpu")
-def test_linear_layers_in_graphs(served: Reader, checkpoint: Checkpoint) -> None:
-    """Captured once and replayed from step to step, between attention that is not."""
-    replayed, cpu = served("emulated-graphs").only, served("emulated-cpu").only
-    assert_replayed(replayed)
-    assert_same_numbers(replayed, cpu, checkpoint("tiny-64"))

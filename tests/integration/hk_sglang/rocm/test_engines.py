@@ -7,16 +7,13 @@ On SGLang's CPU platform: what surrounds attention on ROCm are compiled kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 
-from hk_backend.terms.measurements import read
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines
@@ -47,18 +44,12 @@ Serve = Callable[..., ScenarioResult]
 def engine(engines: Engines, checkpoint: Checkpoint) -> Serve:
     """What one answers over a parent, with HK on a device."""
 
-    def run(
-        parent: str,
-        device: str,
-        rounds: list[Round],
-        environment: Mapping[str, str] = MappingProxyType({}),
-        **more: Any,
-    ) -> ScenarioResult:
+    def run(parent: str, device: str, rounds: list[Round], **more: Any) -> ScenarioResult:
         name = "-".join([parent, device.partition(":")[0], *more])
         flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
         model, asked = checkpoint("tiny-64"), CHUNKED | flags
-        named = HK | INTERPRETED | {"HK_DEVICE": device} | dict(environment)
-        engines.add([Scenario(name, model, rounds, "bfloat16", asked, "never_busy", named)])
+        named = HK | INTERPRETED | {"HK_DEVICE": device}
+        engines.add([Scenario(name, model, rounds, "bfloat16", asked, "", named)])
         return engines[name]
 
     return run
@@ -86,17 +77,3 @@ def test_pages(parent: str, fp8: bool, engine: Serve, checkpoint: Checkpoint) ->
     errors = (error_of(rounds, model, truth) for rounds in ([faulty], cpu.rounds))
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(*errors)
-
-
-@pytest.mark.parametrize("parent", PARENTS)
-def test_a_parent_that_is_measured(
-    parent: str, engine: Serve, folder: Path, checkpoint: Checkpoint
-) -> None:
-    """While the model is loaded it computes a prompt of its own, and afterwards those of users."""
-    kept = folder / f"measured-{parent}"
-    measured = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": str(kept)}
-    found = engine(parent, "auto", ROUNDS[:1], measured, chunked_prefill_size=32)
-    [file] = kept.glob("*.json")
-    layers = [each for each in read(file).layers if each.operator == "attention"]
-    assert [(each.theirs, each.times[0].rows) for each in layers] == [(parent, 32)]
-    assert_same_numbers(found, engine("aiter", "cpu", ROUNDS[:1]), checkpoint("tiny-64"))

@@ -12,7 +12,6 @@ from tests.integration.shared.e2e.engine import HK, Checkpoint
 from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.integration.shared.e2e.singles import Single
-from tests.integration.shared.linear.devices import GFX950
 
 CHUNKED = {"max_num_batched_tokens": 80, "max_num_seqs": 4, "enable_prefix_caching": False}
 """Prompts are cut into pieces of at most 80 tokens that share steps with decodes."""
@@ -59,21 +58,6 @@ HALF = [
     *(Case(model, "bfloat16", "prefix", 32) for model in MODELS[:2]),
     *(Case(model, "float16", "chunked", 32) for model in MODELS[:2]),
 ]
-EMULATED = [
-    Case(model, "bfloat16", kind, block_size)
-    for kind, block_size in (("whole", 128), ("chunked", 32))
-    for model in MODELS[:2]
-]
-"""Those of `HALF` that the emulated device serves too: small, and in a dtype of the GPU kernels."""
-
-EMULATED_GPU = HK | {"HK_DEVICE": GFX950}
-BROKEN = (
-    "kernel_computes_wrong",
-    "kernel_does_not_wait",
-    "kernel_file_damaged",
-    "linear_in_graphs",
-)
-"""Sabotages of the emulated device."""
 RANKS = HK | SPAWNED | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
 TWO = {"tensor_parallel_size": 2}
 SINGLES = singles.SINGLES | {

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_vllm.e2e.catalogue import (
-    BROKEN,
-    CHUNKED,
-    EMULATED,
-    EMULATED_GPU,
-    FLOAT32,
-    HALF,
-    SINGLES,
-    of_case,
-)
+from tests.integration.hk_vllm.e2e.catalogue import CHUNKED, FLOAT32, HALF, SINGLES, of_case
 from tests.integration.hk_vllm.e2e.engine import FORKS, serve
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines, Reader
 
@@ -47,11 +37,3 @@ def stock(checkpoint: Checkpoint, folder: Path) -> Engines:
 def hk(checkpoint: Checkpoint, folder: Path) -> Engines:
     """The catalogue's cases, by HK."""
     return serve((of_case(case, checkpoint) for case in FLOAT32 + HALF), folder / "hk", HK)
-
-
-@pytest.fixture(scope="session")
-def emulated(checkpoint: Checkpoint, folder: Path) -> Engines:
-    """Those that the emulated device serves, and the first of them once with each of `BROKEN`."""
-    scenarios = [of_case(case, checkpoint) for case in EMULATED]
-    broken = [replace(scenarios[0], name=name, sabotage=name) for name in BROKEN]
-    return serve([*scenarios, *broken], folder / "emulated", EMULATED_GPU)
