@@ -105,25 +105,6 @@ def made(kind: Any, dtype: torch.dtype, *args: Any, **kwargs: Any) -> Any:
         return kind(*args, **kwargs)
 
 
-def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    from sglang.srt.lora.layers import RowParallelLinearWithLoRA
-
-    def add(
-        layer: Any, x: torch.Tensor, base: Callable[[], torch.Tensor], *_: Any, **__: Any
-    ) -> Any:
-        return base() + (x @ a.T) @ b.T
-
-    facts = {"supports_lora_a_overlap": False, "skip_inactive_lora_batches": False}
-    backend = SimpleNamespace(
-        **facts, skip_inactive_dense_lora=False, get_batch_info=object, forward_with_base=add
-    )
-    wrapped = RowParallelLinearWithLoRA(layer, backend)
-    wrapped.set_lora, wrapped.lora_a, wrapped.lora_b = True, a, b
-    wrapped.output_offset, wrapped.lora_offsets = torch.tensor([0, len(b)]), (0, len(b))
-    out: torch.Tensor = wrapped(x)[0]
-    return out
-
-
 def config_of(
     config: dict[str, Any], packed_modules_mapping: Mapping[str, list[str]] = MAPPING
 ) -> Any:

@@ -19,15 +19,13 @@ from safetensors.torch import load_file
 from sglang.srt.configs.device_config import DeviceConfig
 from sglang.srt.configs.load_config import LoadConfig
 from sglang.srt.configs.model_config import ModelConfig
-from sglang.srt.environ import envs
 from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
-from sglang.srt.model_loader.loader import DefaultModelLoader, get_model_loader
+from sglang.srt.model_loader.loader import get_model_loader
 from sglang.srt.runtime_context import get_parallel
-from torch.nn.functional import linear
 
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.ops.head_format import IN_HEAD
-from tests.integration.hk_sglang.linear_layers import installed, logits, rank
+from tests.integration.hk_sglang.linear_layers import installed, rank
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.linear.devices import on_devices
@@ -37,7 +35,6 @@ Maker = Callable[[str], Made]
 Tensors = dict[str, torch.Tensor]
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 IN_THE_HEAD = Head("mxfp8", IN_HEAD)
-asked_for = pytest.mark.parametrize("asked", [KEPT_HEAD, IN_THE_HEAD], ids=["kept", "in-head"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,36 +126,6 @@ def served(path: Path, asked: Head) -> Any:
     model.account(whole, asked)
     assert share_table(whole, asked, "") == ""
     return whole
-
-
-def assert_is(whole: Any, table: torch.Tensor) -> None:
-    """Logits are those of `table`, within what a format of 8 bits rounds."""
-    x = torch.randn(5, table.shape[1], generator=torch.Generator().manual_seed(0))
-    exact = linear(x, table)
-    assert (logits(whole, x)[:, : len(table)] - exact).norm() < 0.05 * exact.norm()
-
-
-@asked_for
-@pytest.mark.parametrize("order", [(HEAD, EMBEDDING), (EMBEDDING, HEAD)], ids=["first", "last"])
-@pytest.mark.parametrize("second_loader", [False, True])
-def test_an_update(
-    asked: Head,
-    order: tuple[str, str],
-    second_loader: bool,
-    tied: Path,
-    tensors: Tensors,
-    route: None,
-) -> None:
-    """SGLang's Llama has two ways to load, of which a variable selects one."""
-    new = {name: tensor.flip(0).contiguous() for name, tensor in tensors.items()}
-    arriving = [*order, *({*new} - {*order})]
-    with envs.SGLANG_ENABLE_WEIGHT_LOADER_V2.override(second_loader):
-        whole = served(tied, asked)
-        assert_is(whole, tensors[EMBEDDING])
-        DefaultModelLoader.load_weights_and_postprocess(
-            whole, ((name, new[name]) for name in arriving), torch.device("cpu")
-        )
-    assert_is(whole, new[EMBEDDING])
 
 
 @pytest.mark.parametrize("name", [HEAD, EMBEDDING])

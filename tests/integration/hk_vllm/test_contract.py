@@ -1,18 +1,40 @@
-"""The contract with vLLM: every way to break it is seen, and named."""
+"""The contracts with vLLM, one for each route: what breaks one is seen, and named, and then nothing
+is patched. Which entries a contract has is read in it; here is one of each kind."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import make_dataclass
 from typing import Any
 
 import hk_vllm.attention.backend
 import pytest
+import torch
 from hk_vllm.contract import BATCH_FIELDS, check_engine, check_parent
+from hk_vllm.linear.contract import check_linear
+from hk_vllm.linear.install import register_linear
+from vllm.model_executor.kernels import linear as lists
+from vllm.model_executor.layers import linear
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.quantization import (
+    QUANTIZATION_METHODS,
+    fp8,
+    get_quantization_config,
+    modelopt,
+)
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.layers.quantization.utils import quant_utils
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.v1.attention import backend
 from vllm.v1.attention.backends import registry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-from tests.integration.shared.contract import assert_refused, short
+from tests.integration.hk_vllm.linear_layers import alone
+from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared.contract import assert_refused, nothing, short
+
+ENDS = "query_start_loc_cpu, is_prefilling"
+BUILDER, IMPL = backend.AttentionMetadataBuilder, backend.AttentionImpl
 
 
 def without(*missing: str) -> Any:
@@ -23,50 +45,50 @@ def without(*missing: str) -> Any:
     return batch
 
 
-BUILDER, IMPL = backend.AttentionMetadataBuilder, backend.AttentionImpl
-ENDS = "query_start_loc_cpu, is_prefilling"
-
-
 @pytest.mark.parametrize(
-    ("owner", "name", "replacement", "named"),
+    ("check", "owner", "name", "replacement", "named"),
     [
-        (backend, "CommonAttentionMetadata", without("seq_lens"), "seq_lens"),
-        (backend, "CommonAttentionMetadata", without(*ENDS.split(", ")), ENDS),
-        (BUILDER, "build", lambda self, batch: None, "(self, batch)"),
-        (BUILDER, "build_for_drafting", lambda self, index: None, "(self, index)"),
-        (BUILDER, "update_block_table", lambda self, metadata: None, "(self, metadata)"),
-        (IMPL, "forward", lambda self, query: None, "(self, query)"),
-        (IMPL, "__init__", lambda self, heads: None, "(self, heads)"),
-        (registry, "register_backend", lambda path: None, "(path)"),
+        (check_engine, backend, "CommonAttentionMetadata", without(*ENDS.split(", ")), ENDS),
+        (check_engine, BUILDER, "build", lambda self, batch: None, "(self, batch)"),
+        (check_engine, IMPL, "forward", lambda self, query: None, "(self, query)"),
+        (check_engine, registry, "register_backend", lambda path: None, "(path)"),
+        *(
+            (check_linear, owner, name, nothing, "nothing(self), expected (")
+            for owner, name in (
+                (linear.UnquantizedLinearMethod, "apply"),
+                (lists, "is_supported_and_can_implement_kernel"),
+                (modelopt.ModelOptLinearMethod, "create_weights"),
+                (ShardedStateLoader, "save_model"),
+            )
+        ),
     ],
     ids=short,
 )
 def test_something_else_in_its_place(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, replacement: Any, named: str
+    monkeypatch: pytest.MonkeyPatch, check: Any, owner: Any, name: str, replacement: Any, named: str
 ) -> None:
+    assert check()
     monkeypatch.setattr(owner, name, replacement)
-    assert_refused(check_engine, named)
+    assert_refused(check, named)
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
+    ("check", "owner", "name"),
     [
-        (backend, "CommonAttentionMetadata"),
-        (backend, "AttentionImpl"),
-        (backend, "AttentionCGSupport"),
-        (backend, "AttentionType"),
-        (BUILDER, "build_for_cudagraph_capture"),
-        (BUILDER, "get_cudagraph_support"),
-        (BUILDER, "_init_reorder_batch_threshold"),
-        (BUILDER, "reorder_batch_threshold"),
-        (backend.AttentionBackend, "customize_spec"),  # until 0.28
-        (registry, "AttentionBackendEnum"),
+        (check_engine, backend, "AttentionType"),
+        (check_engine, BUILDER, "build_for_cudagraph_capture"),
+        (check_engine, backend.AttentionBackend, "customize_spec"),  # until 0.28
+        (check_linear, lists, "_POSSIBLE_MXFP4_KERNELS"),
+        (check_linear, linear, "LinearBase"),
+        (check_linear, quant_utils.GroupShape, "is_per_token"),
     ],
     ids=short,
 )
-def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+def test_something_missing(
+    monkeypatch: pytest.MonkeyPatch, check: Any, owner: Any, name: str
+) -> None:
     monkeypatch.delattr(owner, name)
-    assert_refused(check_engine, name)
+    assert_refused(check, name)
 
 
 def derived(of: str, **members: Any) -> Any:
@@ -80,7 +102,6 @@ def derived(of: str, **members: Any) -> Any:
     [
         ({"forward_includes_kv_cache_update": True}, "writes the KV cache itself"),
         ({"is_mla": classmethod(lambda cls: True)}, "latent attention"),
-        (derived("get_impl_cls", forward=lambda self, q: q), "(self, q)"),
         (derived("get_impl_cls", do_kv_cache_update=lambda self, key: None), "(self, key)"),
         ({"get_impl_cls": staticmethod(lambda: IMPL)}, "do_kv_cache_update"),
         (derived("get_builder_cls", build=lambda self, batch: None), "(self, batch)"),
@@ -88,6 +109,7 @@ def derived(of: str, **members: Any) -> Any:
     ids=short,
 )
 def test_parents_that_cannot_be_wrapped(members: dict[str, Any], named: str) -> None:
+    assert check_parent(CPUAttentionBackend)
     parent: Any = type("Parent", (CPUAttentionBackend,), members)
     assert_refused(lambda: check_parent(parent), named)
     original = registry.AttentionBackendEnum.CPU_ATTN.value
@@ -98,3 +120,39 @@ def test_parents_that_cannot_be_wrapped(members: dict[str, Any], named: str) -> 
 def test_only_known_parents_have_wrappers(name: str) -> None:
     with pytest.raises(AttributeError, match=name):
         getattr(hk_vllm.attention.backend, name)
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    with restored():
+        yield
+
+
+def test_nothing_is_patched_if_it_is_broken(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor twice, if it is not; and the changes do not break the contract."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fp8.Fp8LinearMethod, "process_weights_after_loading", nothing)
+        before = dict(vars(linear.UnquantizedLinearMethod)), list(QUANTIZATION_METHODS)
+        assert register_linear().startswith("vLLM is not one the plugin knows: nothing(self)")
+        assert dict(vars(linear.UnquantizedLinearMethod)) == before[0]
+        assert before[1] == QUANTIZATION_METHODS
+    assert register_linear() == ""
+    changed = linear.UnquantizedLinearMethod.apply
+    assert register_linear() == ""
+    assert linear.UnquantizedLinearMethod.apply == changed
+    assert check_engine("linear")
+
+
+def test_options_and_layers_that_are_not_linear(clean: None) -> None:
+    """Of a checkpoint that is not quantised. Attention layers take the scales of an FP8 cache from
+    the checkpoint."""
+    with alone():
+        assert register_linear() == ""
+        owner = get_quantization_config("hk_mxfp6")
+        online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
+        found = (online.options.format, online.options.activations, online.serialized)
+        assert found == ("mxfp6_e3m2", "none", False)
+        config = get_quantization_config("hk_fp8")()
+        layer = object.__new__(Attention)
+        assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
+        assert config.get_quant_method(torch.nn.Module(), "lm_head") is None

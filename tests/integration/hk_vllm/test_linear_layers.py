@@ -1,19 +1,31 @@
-"""Unquantised layers, LM heads and whole models in vLLM's own ways."""
+"""Unquantised layers, LM heads and whole models in vLLM's own ways, and what does not go with a
+folded checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hk_vllm.linear import model
-from hk_vllm.linear.model import why_left
+from hk_vllm.linear.model import WORKER, strangers, watch_reloads, why_left
 from hk_vllm.linear.online_checks import check_weight_arrived
 from hk_vllm.linear.tied import share_table, why_table_stays
-from vllm.config import LoadConfig, VllmConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.config import (
+    LoadConfig,
+    ModelConfig,
+    SpeculativeConfig,
+    VllmConfig,
+    get_current_vllm_config,
+    set_current_vllm_config,
+)
 from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.quantization import get_quantization_config
@@ -22,7 +34,9 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.heads import Head, asking
@@ -30,6 +44,7 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
 from hk_backend.ops.head_format import IN_HEAD, KEPT
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.routes import Tally, routes
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
@@ -229,3 +244,59 @@ def test_a_weight_has_to_arrive_unless_vllm_makes_it_up(load_format: str) -> Non
         else:
             with pytest.raises(CheckpointError, match=r"0\.mlp\.down_proj\.weight: not in the"):
                 check_weight_arrived(layer)
+
+
+# -- folded and rotated checkpoints
+
+
+PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
+
+
+@pytest.mark.parametrize(
+    ("drafts", "lora", "model", "found"),
+    [
+        (None, None, {}, ("", "")),
+        ("ngram", None, {}, ("", "")),
+        ("draft_model", None, {}, ("", "")),
+        ("eagle3", None, {}, ("", "speculative method 'eagle3'")),
+        (None, "all", {}, ("LoRA adapters", "")),
+        (None, None, {"runner_type": "pooling"}, ("", "--runner pooling")),
+        (None, None, {"enable_prompt_embeds": True}, ("", "--enable-prompt-embeds")),
+    ],
+)
+def test_strangers(
+    drafts: str | None, lora: str | None, model: dict[str, object], found: tuple[str, str]
+) -> None:
+    assert {"enable_prompt_embeds", "runner"} <= ModelConfig.__dataclass_fields__.keys()
+    assert "method" in SpeculativeConfig.__dataclass_fields__
+    speculative = SimpleNamespace(method=drafts) if drafts else None
+    config = SimpleNamespace(speculative_config=speculative, lora_config=lora)
+    assert strangers(config, SimpleNamespace(**PLAIN | model)) == found
+
+
+@pytest.mark.parametrize("given", ["by name", "by position"])
+def test_a_checkpoint_that_is_rotated_otherwise(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before a weight is read; one that is rotated alike is read."""
+    assert list(signature(GPUModelRunner.reload_weights).parameters)[2] == "weights_path"
+    assert Worker.__module__ == WORKER
+    assert issubclass(CPUWorker, Worker)
+    read: list[Any] = []
+    monkeypatch.setattr(Worker, "reload_weights", lambda worker, *args, **kwargs: read.append(args))
+    watch_reloads()
+    recipe = RECIPES["mxfp4"]
+    ours = SimpleNamespace(quantization_config=recipe.quantization_config("mx", [], 64))
+    worker = SimpleNamespace(model_config=SimpleNamespace(hf_config=ours))
+
+    path = str(tmp_path)
+    for rotation in (32, 64):
+        new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
+        (tmp_path / "config.json").write_text(json.dumps(new))
+        why = r"are rotated \(Linear: 32\), those that they would"
+        with pytest.raises(ValueError, match=why) if rotation == 32 else nullcontext():
+            if given == "by name":
+                Worker.reload_weights(worker, weights_path=path)
+            else:
+                Worker.reload_weights(worker, None, path)
+    assert len(read) == 1

@@ -53,23 +53,6 @@ def scaled(
     out[query_start_loc[0] : query_start_loc[-1]] *= 1.02
 
 
-@pytest.mark.parametrize(("share", "least", "most"), [("0", 0, 0), ("0.25", 26, 74)])
-def test_a_share_of_calls(
-    attention: AttentionEngine,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    share: str,
-    least: int,
-    most: int,
-) -> None:
-    environment(HK_CHECK=share)
-    layer = attention.layer()
-    for _ in range(200):
-        attention.run(layer, [FRESH])
-    assert counters.served.calls == 200
-    assert least <= counters.checked_calls <= most
-
-
 def test_an_error_in_hk_and_a_route_that_was_switched_off(
     attention: AttentionEngine,
     counters: RouteCounters,

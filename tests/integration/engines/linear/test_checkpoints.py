@@ -1,23 +1,29 @@
 """Layers of quantised checkpoints, one per scheme that an engine knows: HK computes what the
-checkpoint's own numbers say, shard by shard."""
+checkpoint's own numbers say, shard by shard; or refuses what is missing or broken, through the
+engine's own loader."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
 
 from hk_backend.devices import device_for
+from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
-from tests.integration.shared.checkpoints import WIDTHS, K, Scheme, x_of
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.weight_format import FORMATS
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
+    DEVICES,
     on_devices,
     unserved,
 )
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import check_shards, layer_of
-from tests.integration.shared.linear.named_tensors import bfloat16
+from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
 from tests.ops.linear_cases import Layer
 
 pytestmark = pytest.mark.usefixtures("linear_route")
@@ -74,3 +80,127 @@ def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype
         codes = (weight.float() * (1 / scales)).to(torch.float8_e4m3fn)
         shards.append(Layer(x, codes, "fp8_e4m3fn", scales, "token"))
     check_shards(shards, engine.forward(layer, x))
+
+
+online_methods = pytest.mark.parametrize(
+    ("device", "method"),
+    [
+        (device, method)
+        for device in DEVICES
+        for method, formats in FORMATS_OF.items()
+        if not unserved(device, "mx" if FORMATS[formats[0]].is_mx else "channel")
+    ],
+    indirect=["device"],
+)
+"""Each device, with each `--quantization hk_...` that it serves."""
+
+
+def why_refused(
+    engine: LinearEngine, config: Any, tensors: dict[str, torch.Tensor], **options: Any
+) -> str:
+    with pytest.raises(ValueError) as error:
+        engine.loaded(config, tensors, **options)
+    return str(error.value)
+
+
+# -- missing
+
+
+@pytest.mark.parametrize("part", ["weight", "scale"])
+def test_a_tensor_of_a_shard(engine: LinearEngine, any_checkpoint: Scheme, part: str) -> None:
+    gone = f"{ATTENTION}.k_proj.{getattr(any_checkpoint, part)}"
+    tensors = without(named(any_checkpoint.tensors()), gone)
+    found = why_refused(engine, engine.config_of(any_checkpoint.config), tensors)
+    assert found == f"{gone}: not in the checkpoint"
+
+
+@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
+@pytest.mark.parametrize("name", ["fp8-static", "quark-tensor-static", "modelopt-fp8"])
+def test_scales_of_activations(engine: LinearEngine, name: str, gone: tuple[str, ...]) -> None:
+    scheme, names = LAYERS[name], [f"{ATTENTION}.{shard}.input_scale" for shard in gone]
+    tensors = without(named(scheme.tensors()), *names)
+    found = why_refused(engine, engine.config_of(scheme.config), tensors)
+    assert found == f"{names[0]}: not in the checkpoint"
+
+
+@on_devices
+def test_a_merged_layer_with_one_scale(engine: LinearEngine, device: str) -> None:
+    """Some checkpoints hold q, k and v as one tensor, with one scale."""
+    scheme, scale = LAYERS["fp8-dynamic"], torch.tensor(0.01)
+    weights = scheme.tensors()["weight"]
+    merged = {"weight": torch.cat(weights), "weight_scale": scale}
+    merged = {f"{ATTENTION}.qkv_proj.{name}": value for name, value in merged.items()}
+    layer = engine.loaded(engine.config_of(scheme.config), merged)
+    expected = scheme.expected(x_of(), {"weight": weights, "weight_scale": [scale] * 3})
+    assert largest_error(engine.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
+
+
+# -- broken
+
+BROKEN = [
+    ("fp8-static", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    ("fp8-static", "input_scale", (0.0, torch.nan)),
+    ("fp8-block", "weight_scale_inv", (0.0, -1.0, torch.nan, torch.inf)),
+    ("ct-channel-token", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    *((name, "weight_scale", (0xFF,)) for name in ("ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8")),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "parameter", "bad"),
+    [
+        (device, name, parameter, bad)
+        for device in DEVICES
+        for name, parameter, values in BROKEN
+        for bad in values
+        if not unserved(device, LAYERS[name].scale_kind)
+    ],
+    indirect=["device"],
+)
+def test_a_scale_that_is_none(
+    engine: LinearEngine, device: str, name: str, parameter: str, bad: float
+) -> None:
+    tensors, broken = named(LAYERS[name].tensors()), f"{ATTENTION}.k_proj.{parameter}"
+    tensors[broken].view(-1)[-1] = bad
+    found = why_refused(engine, engine.config_of(LAYERS[name].config), tensors)
+    said = "code 255 (NaN)" if bad == 0xFF else str(bad)
+    assert broken in found, "or is one of those that are named"
+    assert f": {said} at" in found
+    assert bad == 0xFF or "expected positive, finite numbers" in found
+
+
+@online_methods
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
+def test_a_weight_that_is_not_finite(
+    engine: LinearEngine, device: str, method: str, bad: float
+) -> None:
+    """The message is about the weight, which the checkpoint has, not about a scale."""
+    tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
+    tensors[name][3, 5] = bad
+    found = why_refused(engine, engine.online(method), tensors)
+    assert found == f"{name}: {bad} at [3, 5] is not valid: expected finite numbers"
+
+
+# -- no checkpoint, or a whole tensor
+
+
+@pytest.mark.parametrize("method", FORMATS_OF)
+def test_a_merged_weight_that_is_quantised_while_loading(engine: LinearEngine, method: str) -> None:
+    whole = torch.cat(list(bfloat16().values()))
+    layer = engine.loaded(engine.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
+    assert is_attached(layer)
+
+
+def assert_finite(engine: LinearEngine, layer: Any) -> None:
+    assert is_attached(layer)
+    assert bool(engine.forward(layer, x_of()).isfinite().all())
+
+
+def test_dummy_values(engine: LinearEngine, any_checkpoint: Scheme) -> None:
+    assert_finite(engine, engine.dummy(engine.config_of(any_checkpoint.config)))
+
+
+@online_methods
+def test_dummy_values_that_are_quantised(engine: LinearEngine, device: str, method: str) -> None:
+    assert_finite(engine, engine.dummy(engine.online(method)))
+    assert_finite(engine, engine.dummy(None))

@@ -129,16 +129,3 @@ def test_a_weight_that_is_asked_for_by_name_is_not_measured(
     assert is_attached(layer)
     assert is_attached(engine.headed(Head("fp8_e4m3fn"), table).lm_head)
     assert bench.rows == []
-
-
-@pytest.mark.parametrize("variables", [{"HK_EVIDENCE": "ignore"}, {"HK_DEVICE": "cpu"}])
-def test_users_decide_otherwise(
-    engine: LinearEngine,
-    bench: Bench,
-    environment: Callable[..., None],
-    variables: dict[str, str],
-) -> None:
-    bench.let_the_engine_win()
-    environment(**variables)
-    assert is_attached(loaded(engine))
-    assert bench.rows == []

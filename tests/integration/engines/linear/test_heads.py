@@ -14,7 +14,6 @@ from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, OWN_TABLE
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT
-from hk_backend.quantize.recipe import RECIPES
 from hk_backend.terms.weight_format import FORMATS
 from tests.integration.shared.linear.devices import CPU, DEVICES, GFX950, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
@@ -103,16 +102,6 @@ def test_a_table_that_stays(engine: LinearEngine, tied: bool, why: str) -> None:
 
 
 # -- what a configuration asks for
-
-
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("head", HEADS)
-def test_a_checkpoint_that_asks(engine: LinearEngine, name: str, head: str) -> None:
-    """In the conventions that quantize writes; the engine's own reading is what it was."""
-    recipe = RECIPES[name]
-    config = recipe.quantization_config(recipe.activations[0], []) | {HEAD_KEY: head}
-    assert engine.asked_of(config).format == head
-    engine.config_of(config)
 
 
 @pytest.mark.parametrize("method", FORMATS_OF)

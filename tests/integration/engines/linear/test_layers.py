@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend import reference
-from hk_backend.engine.linear.route import RoutedLinearError, is_attached
+from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
-from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.shared.linear.devices import in_dtypes, on_devices
+from tests.integration.shared.linear.devices import in_dtypes
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
     WIDTHS,
@@ -52,19 +50,6 @@ def test_a_layer_is_packed_and_its_weight_released(
     assert_computes(layer, torch.cat(weights(seed=5, dtype=dtype)))
     with pytest.raises(AssertionError):
         assert_computes(layer, torch.cat(weights(dtype=dtype)))
-
-
-@on_devices
-def test_calls_are_counted(engine: LinearEngine, device: str) -> None:
-    """Also those of a compiled layer."""
-    layer = loaded(engine)
-    layer(values((3, K)))
-    layer(values((2, 4, K)))
-    x = values((5, K), seed=9)
-    compiled: Any = torch.compile(layer.quant_method.apply, backend="eager", fullgraph=True)
-    assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
-    served = routes.counters("linear").served
-    assert (served.calls, served.tokens) == (4, 21)
 
 
 # -- left to the engine
@@ -126,25 +111,6 @@ def test_layers_are_counted_with_their_reasons(
     for name, layer, why in (("odd", odd(engine), ODD), ("experts", engine.experts(), EXPERTS)):
         with pytest.raises(StrictError, match=f"HK_STRICT=1: {name} would fall back: {why}"):
             engine.account(torch.nn.ModuleDict({"one": layers["one"], name: layer}))
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_check(engine: LinearEngine, environment: Callable[..., None], strict: bool) -> None:
-    """HK_CHECK compares calls with what the layer was packed from, and acts on a difference."""
-    environment(HK_CHECK="1", HK_STRICT=str(int(strict)))
-    layer = loaded(engine)
-    x, limit = values((5, K), seed=9), tolerance(torch.bfloat16)
-    truth = reference.linear(x, torch.cat(weights()), "bf16")
-    out = engine.forward(layer, x)
-    assert largest_error(out, truth) <= limit < largest_error(1.02 * truth, truth)
-    assert routes.counters("linear").checked_calls == 1
-    layer.hk_data.copy_(layer.hk_data.roll(64))
-    if strict:
-        with pytest.raises(RoutedLinearError, match=r"exceeds the tolerance .* model.gate_up_proj"):
-            engine.forward(layer, x)
-        return
-    assert largest_error(engine.forward(layer, x), truth) <= limit
-    assert not routes.verdict("linear")
 
 
 def test_packed_layers_are_not_saved(engine: LinearEngine, tmp_path: Path) -> None:

@@ -24,14 +24,10 @@ HEADS, KV_HEADS = 16, (8, 2)
 """Heads of queries, and heads of keys: one on each rank, or shared by four."""
 N = 72
 PLAIN = Scheme("not quantised", lambda w: Layer({"weight": w.bfloat16()}, w), {}, format="bf16")
-NAMES = (
-    *("fp8-static", "fp8-dynamic", "fp8-block", "ct-channel-token", "ct-channel-weight-only"),
-    *("ct-block", "ct-mxfp4", "ct-mxfp8", "modelopt-fp8", "quark-channel-token", "quark-mxfp4"),
-    *("quark-mxfp6_e2m3", "hk-fp8_e4m3fn", "hk-mxfp8"),
-)
+NAMES = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8"
 SCHEMES = {PLAIN.name: PLAIN} | {name: LAYERS[name] for name in NAMES}
 """Of each way to store scales one at least: a rank's tensors are cut by it."""
-on_ranks = pytest.mark.parametrize("number", [0, 3, RANKS - 1])
+on_ranks = pytest.mark.parametrize("number", [0, 5])
 
 
 def sizes(scheme: Scheme) -> tuple[int, int]:

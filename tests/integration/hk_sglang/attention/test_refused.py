@@ -100,25 +100,6 @@ def test_a_broken_installation(
         Server()
 
 
-def test_no_device(
-    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each call is the parent's, for the device's reason: nothing fails, for nothing runs."""
-    environment(HK_DEVICE="hip")
-    Batch(Server([{}, {}]), MIXED).check()
-    (why,) = counters.fallbacks
-    assert why.startswith("HK_DEVICE=hip: ")
-    assert counters.fallbacks[why] == Tally(2, 2 * PREFILL)
-    assert not routes.is_disabled("attention")
-
-    def fail(device_type: str) -> Any:
-        raise ImportError("_cpu: undefined symbol")
-
-    monkeypatch.setattr("hk_backend.devices.device_for", fail)
-    Batch(Server(), MIXED).check()
-    assert set(counters.fallbacks) == {why, "ImportError: _cpu: undefined symbol"}
-
-
 # -- layers
 
 BOTH_WAYS = AttentionType.DECODER_BIDIRECTIONAL

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from hk_sglang.attention.install import register_attention
-from hk_sglang.resolution import take_choice
-from sglang.srt.arg_groups.overrides import get_default_attn_backend, resolving_view
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-from sglang.srt.platforms import current_platform
-from sglang.srt.runtime_context import override_platform
-from sglang.srt.server_args import ServerArgs
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
@@ -89,24 +83,3 @@ def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[
     assert type(Server().backend) is TorchNativeAttnBackend
     environment(HK_BACKEND="linear,attention")
     assert is_wrapped(Server().backend)
-
-
-@pytest.fixture
-def rocm(stand_ins: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """SGLang as it resolves arguments on ROCm."""
-    monkeypatch.setattr(type(current_platform), "is_out_of_tree", lambda self: False)
-    with override_platform(is_hip=True, is_hopper_with_cuda_12_3=False, is_sm100=False):
-        yield
-
-
-@pytest.mark.parametrize("flags", [{}, {"attention_backend": "hk"}], ids=str)
-def test_the_parent_on_rocm(rocm: None, counters: RouteCounters, flags: dict[str, str]) -> None:
-    """With no flag and with `hk`, SGLang's own default becomes the parent: aiter."""
-    server_args = ServerArgs(model_path="dummy", **flags)
-    take_choice(server_args, lambda given: None)
-    assert resolving_view(server_args).attention_backend is None
-    model = SimpleNamespace(hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]))
-    name = get_default_attn_backend(server_args, use_mla_backend=False, model_config=model)
-    assert name == "aiter"
-    server = Server(name=name, changes={"server_args": server_args}, dtype=torch.bfloat16)
-    assert is_wrapped(server.backend)

@@ -28,7 +28,6 @@ from tests.integration.shared.attention.split import UNREADABLE, Known
 __all__ = ["EXTEND", "KINDS", "MIXED"]
 KNOWN = {"says": Known(), "silent": Known(says=False), "unreadable": Known(readable=False)}
 PAGE, SHORTEST = 1, 0
-SPLIT_ROWS = "hk_vllm.attention.builder.split_rows"
 
 
 @contextmanager
@@ -57,16 +56,8 @@ def prompt(layer: Layer, tokens: int) -> RowTensors:
     return contest.tensors(layer.impl, tokens)
 
 
-def run(layer: Layer, rows: Sequence[Row]) -> None:
-    Batch(layer, rows).run()
-
-
 def check(layer: Layer, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed).run_and_check()
-
-
-def break_parent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cpu_attn.CPUAttentionBackendImpl, "forward", lambda *_, **__: 1 / 0)
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:

@@ -1,4 +1,4 @@
-"""Caches that HK reads, proven on the running engine, and those that it does not."""
+"""Caches that HK reads, proven on the running engine, and those that it does not; masks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.attention import probe
 from hk_vllm.attention.cache_forms import CPU_ATTN_AMX
 from vllm import _custom_ops
 
@@ -170,3 +171,43 @@ def test_a_cache_that_does_not_read_back(
     assert len(proofs) == 1
     Batch(layer, [FRESH]).run_and_check()
     assert counters.served == Tally(1, FRESH.query)
+
+
+# -- what vLLM's arguments mean to HK
+
+SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], torch.tensor([1.0, -1.0, 3.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "mask"),
+    [
+        ({"per_layer_sliding_window": 8}, {"sliding_window": 8}),
+        ({"logits_soft_cap": 2.0}, {"logits_soft_cap": 2.0}),
+        ({"alibi_slopes": SLOPES}, {"alibi_slopes": torch.tensor(SLOPES)}),
+        ({"sinks": SINKS}, {"sinks": SINKS}),
+        ({"sinks": SINKS.bfloat16()}, {"sinks": SINKS}),
+    ],
+    ids=["window", "softcap", "alibi", "sinks", "sinks in bfloat16"],
+)
+def test_masks_reach_the_operator(
+    hk_cpu: Any,
+    counters: RouteCounters,
+    dtype: torch.dtype,
+    arguments: dict[str, Any],
+    mask: dict[str, Any],
+) -> None:
+    Batch(Layer(hk_cpu, dtype, arguments=arguments), [EXTEND, FRESH, Row(20)]).run_and_check(**mask)
+    assert counters.served.tokens == 31
+
+
+def test_a_probe_s_cache_holds_keys_then_values_of_each_head() -> None:
+    cache = torch.zeros(4, 2, probe.BLOCK_SIZE, 6)
+    key, value = torch.randn(2, 3, 2, 3)
+    slots = torch.tensor([0, probe.BLOCK_SIZE + 5, 3 * probe.BLOCK_SIZE - 1])
+    probe.Impl(2, 3, 1.0).do_kv_cache_update(torch.nn.Module(), key, value, cache, slots)
+    for token, slot in enumerate(slots.tolist()):
+        block, place = divmod(slot, probe.BLOCK_SIZE)
+        assert torch.equal(cache[block, :, place, :3], key[token])
+        assert torch.equal(cache[block, :, place, 3:], value[token])
+    assert cache.count_nonzero() == 2 * key.numel()

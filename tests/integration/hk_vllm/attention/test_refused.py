@@ -7,7 +7,6 @@ checked against the reference; where it could not either, that it was called wit
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -99,24 +98,6 @@ def test_batch_invariance(
     Batch(Layer(hk_cpu), MIXED).run_and_check()
     fell_back(counters, "VLLM_BATCH_INVARIANT: not proven for HK", PREFILL)
     assert_strict_refuses("VLLM_BATCH_INVARIANT", hk_cpu, environment)
-
-
-def test_a_device_that_is_not_there(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Said as a warning: the user asked for it by name."""
-    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
-    environment(HK_DEVICE="hip")
-    Batch(Layer(hk_cpu), MIXED).run_and_check()
-    (why,) = counters.fallbacks
-    assert "HK_DEVICE=hip" in why
-    ours = [r for r in caplog.records if r.name == "vllm.hk_vllm.attention"]
-    warned = [r.getMessage() for r in ours if r.levelname == "WARNING"]
-    assert warned == [f"hk_backend: no attention layer is computed by HK: {why}"]
 
 
 @pytest.mark.parametrize(

@@ -161,23 +161,3 @@ def test_gathering_rows_waits_for_nothing(layer: Layer, counters: RouteCounters)
     assert metadata.hk.mine.gathered
     assert metadata.hk.theirs.gathered
     assert OnGpu.reads == []
-
-
-def test_waiting_would_be_seen(device: OnTheHost, library: EmulatedLibrary) -> None:
-    """The control: what must not happen is recorded."""
-    OnGpu.reads.clear()
-    tensor = on_gpu(torch.arange(3))
-    for read in (
-        tensor[1:].tolist,
-        lambda: (tensor + 1).max().item(),
-        lambda: bool(tensor[0]),
-        lambda: tensor.to("cpu"),
-        tensor.numpy,
-        lambda: torch.zeros(3, dtype=torch.int64).copy_(tensor),
-        lambda: tensor[tensor.nonzero()],
-    ):
-        before = len(OnGpu.reads)
-        read()
-        assert len(OnGpu.reads) > before
-    device.library.synchronise(device.memory.stream(0))
-    assert library.report()["synchronising_calls"] == 1

@@ -8,7 +8,6 @@ Model Runner V2, the default wherever Triton is, sorts decode rows to the front 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from itertools import permutations
 from random import Random
 from typing import Any
@@ -90,27 +89,6 @@ def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> Non
     )
 
 
-@over([(DECODE, FRESH), (FRESH, DECODE, EXTEND), (FRESH, VERIFY), SPECULATING])
-def test_the_parents_rows_are_as_it_computes_them_alone(
-    parent: Parent, rows: Rows, counters: RouteCounters
-) -> None:
-    """To the bit: of a batch of these rows and no others."""
-    mixed = Batch(speculating(parent, wrapped=True), rows)
-    output = mixed.run()[: mixed.num_tokens].split([row.query for row in rows])
-    theirs = [i for i, row in enumerate(rows) if row.verifies or row == DECODE]
-    alone = Batch(speculating(parent, wrapped=False), [rows[i] for i in theirs])
-    for name in ("queries", "keys", "values"):
-        setattr(alone, name, [getattr(mixed, name)[i] for i in theirs])
-    alone.query, alone.key, alone.value = (
-        torch.cat([each[-row.query :] for each, row in zip(tensors, alone.rows, strict=True)])
-        for tensors in (alone.queries, alone.keys, alone.values)
-    )
-    alone.output = torch.full_like(alone.query, torch.nan)
-    alone._write([row.cached for row in alone.rows])
-    assert torch.equal(alone.run(), torch.cat([output[i] for i in theirs]))
-    assert counters.served.calls == 1
-
-
 @pytest.mark.parametrize(
     ("cache", "device"), [("auto", "cpu"), ("fp8", "cpu"), ("fp8", "emulated:gfx950")]
 )
@@ -134,27 +112,6 @@ def test_half_precision(
     batch.output *= 1.02
     with pytest.raises(AssertionError, match="out of bounds"):
         batch.check()
-
-
-def test_metadata_is_what_the_parent_builds(parent: Parent) -> None:
-    """Beside HK's plan, field by field, though the parent has built twice."""
-    found = Batch(rocm_layer(parent, wrapped=True), V2_ORDER).build()
-    expected = Batch(rocm_layer(parent, wrapped=False), V2_ORDER).build()
-    for field in fields(expected):
-        ours, theirs = getattr(found, field.name), getattr(expected, field.name)
-        assert same(ours, theirs), f"{field.name}: {ours}, expected {theirs}"
-    assert type(found) is type(expected)
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Equal, tensors by shape and value (a workspace is only memory: by shape)."""
-    if isinstance(expected, torch.Tensor):
-        workspace = expected.is_floating_point() and expected.numel() > 1
-        return found.shape == expected.shape and (workspace or torch.equal(found, expected))
-    if hasattr(expected, "__dataclass_fields__"):
-        names = [field.name for field in fields(expected)]
-        return all(same(getattr(found, name), getattr(expected, name)) for name in names)
-    return bool(found == expected)
 
 
 @pytest.mark.parametrize("rows", [(DECODE, DECODE), (Row(3, 40), Row(3, 21))], ids=letters)
