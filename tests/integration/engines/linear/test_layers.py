@@ -1,8 +1,9 @@
-"""Unquantised layers of either engine: packed and released, or left with a reason; and whole models
-of them."""
+"""Unquantised layers of either engine: packed and released, measured, or left with a reason; whole
+models of them; and the methods that quantise them while they are loaded."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,21 @@ from typing import Any
 import pytest
 import torch
 
+from hk_backend import reference
+from hk_backend.engine.linear.contest import activations
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
+from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.devices import in_dtypes
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
+    FORMATS,
+    KIND,
     WIDTHS,
     K,
     assert_computes,
@@ -123,3 +132,185 @@ def test_packed_layers_are_not_saved(engine: LinearEngine, tmp_path: Path) -> No
     other = torch.nn.ModuleDict({"table": torch.nn.Embedding(8, 8)})
     engine.savers()[0].save_model(other, str(tmp_path))
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+
+
+# -- who computes them is measured before they are packed
+
+
+def assert_same_product(bench: Bench, weight: torch.Tensor) -> None:
+    """HK and the engine have computed `weight`'s product with the same activations."""
+    format = FORMATS[weight.dtype]
+    request = LinearRequest("cpu", weight.dtype, format, *weight.shape)
+    for rows, outputs in bench.outputs.items():
+        expected = reference.linear(activations(rows, request), weight, format)
+        for out in outputs:
+            assert largest_error(out, expected) <= tolerance(weight.dtype), rows
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_both_sides_compute_the_layer(
+    engine: LinearEngine, bench: Bench, dtype: torch.dtype
+) -> None:
+    assert is_attached(loaded(engine, dtype)), "HK is faster"
+    assert routes.counters("linear").served.calls == 0, "a measured call is nobody's"
+    (rows,) = bench.rows
+    assert rows[:4] == (1, 8, 64, 512)
+    assert len(rows) == 5, "the engine's limit is the last"
+    assert_same_product(bench, torch.cat(weights(dtype=dtype)))
+    with pytest.raises(AssertionError):
+        assert_same_product(bench, torch.cat(weights(seed=5, dtype=dtype)))
+
+
+def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
+    engine: LinearEngine, bench: Bench, environment: Callable[..., None]
+) -> None:
+    bench.let_the_engine_win()
+    layer = loaded(engine)
+    assert left(engine, layer).startswith(f"faster without HK: {KIND}: 1 row: HK 2 us")
+    assert_computes(layer, torch.cat(weights()))
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
+        engine.account(torch.nn.ModuleDict({"gate_up": layer}))
+
+
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_new_weights_are_not_measured(
+    engine: LinearEngine,
+    bench: Bench,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    by_hk: bool,
+) -> None:
+    """A layer stays with whom it is, even if nobody knows the times any more, and where another
+    number of threads would be another machine."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    layer = loaded(engine)
+    assert is_attached(layer) is by_hk
+    start_again(monkeypatch)
+    environment(HK_CACHE_DIR=str(tmp_path / "empty"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    bench.ours, bench.theirs = bench.theirs, bench.ours
+    engine.reload(layer, {"weight": weights(seed=5)})
+    assert is_attached(layer) is by_hk
+    assert len(bench.rows) == 1
+    assert_computes(layer, torch.cat(weights(seed=5)))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_a_head(engine: LinearEngine, bench: Bench, tied: bool, by_hk: bool) -> None:
+    """Both compute the logits; the faster one does for requests."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    table = values((300, 96))
+    model = engine.headed(KEPT_HEAD, table, tied=tied)
+    request = LinearRequest("cpu", torch.bfloat16, "bf16", *table.shape)
+    [rows] = bench.rows
+    for each in rows:
+        expected = reference.linear(activations(each, request), table, "bf16")
+        for out in bench.outputs[each]:
+            assert largest_error(out[:, : len(table)], expected) <= tolerance(torch.bfloat16)
+    assert is_attached(model.lm_head) is by_hk
+    if not by_hk:
+        engine.account(model)
+        [why] = routes.counters("linear").layers_left
+        assert re.match(r"faster without HK: linear bf16 \d+x96 from bfloat16, logits: ", why)
+    x = values((3, 96), seed=9)
+    logits = engine.logits(model, x)[:, : len(table)]
+    assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)
+
+
+def test_a_weight_that_is_asked_for_by_name_is_not_measured(
+    engine: LinearEngine, bench: Bench
+) -> None:
+    bench.let_the_engine_win()
+    table = values((64, 96))
+    shards: Any = {"weight": list(table.split(32))}
+    config = engine.online("hk_fp8")
+    layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), shards)
+    assert is_attached(layer)
+    assert is_attached(engine.headed(Head("fp8_e4m3fn"), table).lm_head)
+    assert bench.rows == []
+
+
+# -- the methods `--quantization hk_...`, and their options
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "activations"),
+    [
+        ("hk_fp8", "fp8_e4m3fn", "token"),
+        ("hk_mxfp8", "mxfp8", "mx"),
+        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
+        ("hk_mxfp4", "mxfp4", "mx"),
+    ],
+)
+def test_a_method_by_its_name(
+    engine: LinearEngine, name: str, format: str, activations: str
+) -> None:
+    config = engine.online(name)
+    options = config.options
+    assert (config.get_name(), options.format, options.activations) == (name, format, activations)
+    assert not config.serialized
+    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
+    assert (config.get_config_filenames(), config.get_min_capability()) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "why"),
+    [
+        ("hk_fp8", {"activation": "none"}, "option 'activation' is not valid: expected one of f"),
+        ("hk_fp8", {"activations": "mx"}, "activations 'mx' is not valid: expected one of none, "),
+        ("hk_fp8", {"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of fp8_e4m3fn"),
+        ("hk_mxfp6", {"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of mxfp6_e2"),
+        ("hk_mxfp6", {"activations": "token"}, "activations 'token' is not valid: expected one o"),
+        ("hk_mxfp6", {"ignored": []}, "option 'ignored' is not valid: expected one of format"),
+    ],
+)
+def test_an_option_that_is_not_valid(
+    engine: LinearEngine, name: str, option: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        engine.config_of({"quant_method": name, **option})
+    assert str(error.value).startswith(f"{name}: {why}")
+
+
+PARTS = [32, 16, 16]
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [["*.k_proj", "*.q_proj", "*.v_proj"], ["model.qkv_proj"], ["*.[qkv]_proj"]],
+    ids=str,
+)
+def test_layers_that_are_ignored(engine: LinearEngine, ignored: list[str]) -> None:
+    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ignored})
+    layer = engine.merged(config, torch.bfloat16, 64, PARTS)
+    assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"
+    other = engine.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
+    assert type(other.quant_method).__name__.startswith("HK")
+
+
+def test_layers_that_cannot_be_quantised(
+    engine: LinearEngine, environment: Callable[..., None]
+) -> None:
+    """Nobody else can compute them: an error, with the layer's name and what helps."""
+    some = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
+    with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
+        engine.merged(some, torch.bfloat16, 64, PARTS)
+    odd = r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"
+    for config in (engine.config_of({"quant_method": "hk_mxfp4"}), engine.online("hk_mxfp4")):
+        with pytest.raises(ValueError, match=odd):
+            engine.merged(config, torch.bfloat16, 40, PARTS)
+    environment(HK_DEVICE="emulated:gfx942")
+    with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
+        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, PARTS)
+
+
+def test_experts(engine: LinearEngine) -> None:
+    """They would be left as they are, and nobody told."""
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
+        engine.online("hk_fp8").get_quant_method(engine.experts(), name)

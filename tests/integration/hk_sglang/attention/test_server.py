@@ -1,19 +1,24 @@
-"""Which backends HK wraps: by the server's flags and its platform, and beside one for decode."""
+"""Which backends HK wraps: by the server's flags, and of those that another plugin registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from hk_sglang.attention.install import register_attention
+from hk_sglang.attention import install
+from hk_sglang.attention.install import BUILDER, register_attention
+from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server, is_wrapped
+from tests.integration.hk_sglang.attention.engine import routed
 
 
 def with_flags(**flags: Any) -> dict[str, Any]:
@@ -83,3 +88,102 @@ def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[
     assert type(Server().backend) is TorchNativeAttnBackend
     environment(HK_BACKEND="linear,attention")
     assert is_wrapped(Server().backend)
+
+
+# -- backends that another plugin registers
+
+
+NAME = "torch_native"
+
+
+class Observing(TorchNativeAttnBackend):  # type: ignore[misc]
+    calls: ClassVar[list[int]] = []
+
+    def forward_extend(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        layer: Any,
+        forward_batch: Any,
+        save_kv_cache: bool = True,
+        **extra: Any,
+    ) -> Any:
+        self.calls.append(len(q))
+        return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
+
+
+class Adding(TorchNativeAttnBackend):  # type: ignore[misc]
+    """Changes nothing that HK computes."""
+
+
+@pytest.fixture(params=["before-hk", "after-hk"])
+def registered(
+    request: pytest.FixtureRequest, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Any], Server]:
+    """Registers a factory of another plugin, before HK or after it; returns a server with it."""
+    Observing.calls.clear()
+
+    def both(factory: Any) -> Server:
+        monkeypatch.setitem(attention_registry.ATTENTION_BACKENDS, NAME, factory)
+        if request.param == "before-hk":
+            assert install.register_attention() == ""
+        else:
+            built = install._build(lambda **_: None)  # when SGLang looks the factory up
+            assert built is None
+            assert callable(getattr(attention_backend_setup, install.BUILDER)), "as it does there"
+        return Server()
+
+    return both
+
+
+def test_one_that_computes(
+    registered: Callable[[Any], Server],
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    caplog: Any,
+) -> None:
+    """Its method sees every step, and the log says why HK computes none."""
+    Batch(registered(Observing), MIXED).check()
+    assert len(Observing.calls) == 1
+    assert counters.served.calls == 0
+    why = f"Observing.forward_extend is another plugin's: {__name__}.forward_extend"
+    assert f"hk_backend: SGLang serves attention without HK: {why}" in caplog.text
+    assert routes.verdict("attention").why == why
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="forward_extend is another plugin's"):
+        registered(Observing)
+
+
+def test_one_that_adds(
+    registered: Callable[[Any], Server], counters: RouteCounters, caplog: Any
+) -> None:
+    """HK computes around it, and the log names it."""
+    with caplog.at_level("INFO", "sglang.hk_sglang.attention"):
+        server = registered(Adding)
+        Batch(server, MIXED).check()
+    assert isinstance(server.backend, Adding)
+    assert counters.served.calls == 1
+    assert f"{NAME}: HK wraps {__name__}.Adding, which another plugin registered" in caplog.text
+
+
+def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCounters) -> None:
+    """A factory that calls HK's: its backend is wrapped once."""
+    inner = attention_registry.ATTENTION_BACKENDS[NAME]
+    server = registered(partial(inner))
+    assert type(server.backend).__mro__[1] is TorchNativeAttnBackend
+    Batch(server, MIXED).check()
+    assert counters.served.calls == 1
+
+
+def test_a_factory_that_comes_after_hk_is_routed_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with routed():
+        factories = attention_registry.ATTENTION_BACKENDS
+        monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", factories)
+        attention_registry.register_attention_backend("late")(lambda runner: "built")
+        build = getattr(attention_backend_setup, BUILDER)
+        runner = SimpleNamespace(prefill_attention_backend_str="other")
+        assert build(model_runner=runner, backend_str="late", init_new_workspace=False) == "built"
+        assert hasattr(factories["late"], "hk_original")

@@ -1,11 +1,14 @@
 """Engines of which there is one: stock, split over ranks, over caches of other forms, and with
-something in HK's way."""
+something in HK's way; and engines that serve a kind of traffic as transformers and SGLang's own
+plain attention do."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from tests.integration.hk_sglang.e2e.catalogue import FLOAT32, HALF, Case
+from tests.integration.shared.e2e.case import assert_as_near, assert_equal, assert_met
 from tests.integration.shared.e2e.compare import (
     assert_not_loaded,
     assert_routed,
@@ -13,7 +16,7 @@ from tests.integration.shared.e2e.compare import (
 )
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
-from tests.integration.shared.e2e.scenario import Answer, RoundResult
+from tests.integration.shared.e2e.scenario import Answer, RoundResult, ScenarioResult
 from tests.integration.shared.e2e.singles import (
     WORDS,
     assert_checked,
@@ -110,3 +113,31 @@ def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
 
 def answers(*rounds: RoundResult) -> list[Answer]:
     return [answer for item in rounds for answer in item.answers]
+
+
+# -- traffic of each kind
+
+
+KINDS = {"whole": ("whole", "prefix"), "retracted": ("preempted",)}
+"""What a kind of traffic is there for, if not for chunks."""
+
+
+def answered(case: Case, served: Reader) -> ScenarioResult:
+    """With HK, which met the traffic."""
+    found = served(f"hk-{case}").only
+    for kind in KINDS.get(case.kind, ("chunked",)):
+        assert_met(kind, found)
+    return found
+
+
+@pytest.mark.parametrize("case", FLOAT32, ids=str)
+def test_float32(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    tokens_only = 0 if case.kind in KINDS else 1
+    assert_equal(answered(case, served), checkpoint(case.model), tokens_only)
+
+
+@pytest.mark.held
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_half_precision(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    stock = served(f"stock-{case}").only
+    assert_as_near(answered(case, served), stock, checkpoint(case.model))

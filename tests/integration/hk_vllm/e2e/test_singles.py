@@ -1,12 +1,14 @@
 """Engines of which there is one: stock, spawned, split over ranks, under torch.compile, and with
-something in HK's way."""
+something in HK's way; and engines that serve a kind of traffic."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.integration.hk_vllm.e2e.catalogue import FLOAT32, HALF
+from tests.integration.shared.e2e.case import Case, assert_as_near, assert_equal, assert_met
 from tests.integration.shared.e2e.compare import assert_routed, assert_true_answers
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.engine import Checkpoint, Engines, Reader
 from tests.integration.shared.e2e.singles import (
     WORDS,
     assert_checked,
@@ -97,3 +99,22 @@ def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
     assert routes["linear"]["tokens"] >= 4 * routes["attention"]["tokens"] > 0
     for item in result.rounds:
         assert_true_answers(item.answers, checkpoint("tiny-64"))
+
+
+# -- traffic of each kind, as transformers and stock vLLM serve it, by HK
+
+
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("case", FLOAT32, ids=str)
+def test_float32(case: Case, hk: Engines, checkpoint: Checkpoint) -> None:
+    """`--attention-backend CUSTOM` means the platform's own choice, wrapped."""
+    assert_met(case.kind.replace("custom", "whole"), hk[str(case)])
+    assert_equal(hk[str(case)], checkpoint(case.model))
+
+
+@pytest.mark.held
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_half_precision(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
+    assert_met(case.kind, hk[str(case)])
+    assert_as_near(hk[str(case)], stock[str(case)], checkpoint(case.model))
