@@ -115,7 +115,7 @@ TABLE: dict[str, list[tuple[str, str]]] = {
         ("make prove ONLY=attention_window", PROVER),
         ("make prove FRESH=1", PROVER),
         ("make prove ONLY=engine_", PROVER),
-        ("pytest tests/integration/hk_vllm/e2e/test_refusals.py", LONG),
+        ("pytest tests/integration/hk_vllm/e2e/test_singles.py", LONG),
         ("make mutants", MAKE),
         ("make mutants ONLY=routing", MAKE),
         ("make mutants SLOW=1", MAKE),

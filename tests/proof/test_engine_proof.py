@@ -97,14 +97,14 @@ def test_commands_and_quantisation_are_no_part_of_it() -> None:
 
 # -- what pytest makes of them
 
-FILE = "tests/integration/hk_vllm/e2e/test_stock.py"
-CHECK = "hk_vllm/e2e/test_stock::test_bit_for_bit"
+FILE, TEST = "tests/integration/hk_vllm/e2e/test_singles.py", "test_without_hk_backend"
+CHECK = f"hk_vllm/e2e/test_singles::{TEST}"
 RECORD = Record(CHECK, "s", "t", "r", 2, 0.0, 9.0, "2026-11-27", "cpu", "backend-0")
 
 
 def proof(name: str) -> EngineProof:
     """A case of FILE."""
-    definitions = ((FILE.removesuffix(".py").replace("/", "."), "test_bit_for_bit"),)
+    definitions = ((FILE.removesuffix(".py").replace("/", "."), TEST),)
     return EngineProof(Key(CHECK, digest(name)), name, "engine_vllm", "vllm", definitions)
 
 
@@ -123,7 +123,7 @@ def test_records_that_are_missing_or_stale_are_red_and_start_nothing(tmp_path: P
     starts = tmp_path / "starts"
     variables = {plugin.VARIABLE: plugin.RECORDS, plugin.FOLDER: str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", FILE],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{FILE}::{TEST}"],
         env={**os.environ, **variables, VARIABLE: str(starts)},
         capture_output=True,
         text=True,

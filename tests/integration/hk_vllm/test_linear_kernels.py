@@ -36,7 +36,6 @@ from tests.integration.shared.linear.rotated import only_hk, refused, written
 
 SHAPE = (64, 128)
 
-
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
@@ -53,21 +52,12 @@ def why(kernel: Any, config: Any) -> str:
     return str(reason)
 
 
-def fp8_config(activations: Any, weight: Any, shape: tuple[int, int] = SHAPE) -> Any:
-    return lists.FP8ScaledMMLinearLayerConfig(
-        weight_quant_key=weight,
-        activation_quant_key=activations,
-        weight_shape=shape,
-        input_dtype=torch.bfloat16,
-        out_dtype=torch.bfloat16,
-    )
-
-
 def static(rows: int, columns: int) -> Any:
     return create_fp8_quant_key(static=True, group_shape=GroupShape(rows, columns))
 
 
 FP8, BLOCK = kernels.HKFp8LinearKernel, kernels.HKFp8BlockLinearKernel
+WEIGHT_ONLY = kernels.HKWeightOnlyFp8LinearKernel
 # one scale per token that is fixed before there is a token
 FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
 
@@ -80,16 +70,18 @@ FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
         (FP8, kFp8DynamicTensorSym, kFp8Static128BlockSym, "weight scales per .*row=128, col=128"),
         (BLOCK, kFp8Dynamic64Sym, kFp8Static128BlockSym, "activations quantised per"),
         (BLOCK, kFp8Dynamic128Sym, static(64, 128), "weight scales per .*row=64, col=128"),
-        (
-            kernels.HKWeightOnlyFp8LinearKernel,
-            kFp8DynamicTensorSym,
-            static(64, 64),
-            "weight scales per",
-        ),
+        (WEIGHT_ONLY, kFp8DynamicTensorSym, static(64, 64), "weight scales per"),
     ],
 )
 def test_fp8_that_is_refused(kernel: Any, activations: Any, weight: Any, reason: str) -> None:
-    assert re.search(reason, why(kernel, fp8_config(activations, weight)))
+    config = lists.FP8ScaledMMLinearLayerConfig(
+        weight_quant_key=weight,
+        activation_quant_key=activations,
+        weight_shape=SHAPE,
+        input_dtype=torch.bfloat16,
+        out_dtype=torch.bfloat16,
+    )
+    assert re.search(reason, why(kernel, config))
 
 
 def test_mx_that_is_refused() -> None:

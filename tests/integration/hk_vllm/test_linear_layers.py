@@ -154,19 +154,6 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert torch.equal(embedding(torch.tensor([3])), table(seed=5)[[3]]), "an embedding no more"
 
 
-def test_it_is_packed_once_and_again_with_new_weights() -> None:
-    whole = with_logits(embed_tokens=table_of())
-    whole.embed_tokens = whole["embed_tokens"]
-    with asking(Head("mxfp8", IN_HEAD)):
-        model.account(whole)
-        assert share_table(whole, "") == ""
-    for seed in (0, 5):
-        if seed:
-            reload(whole, {"embed_tokens.weight": [table(seed)]})
-        heads.assert_looks_up(whole, table(seed), "mxfp8")
-        heads.assert_computes(linear_layers, whole, table(seed), "mxfp8")
-
-
 # -- whole models
 
 

@@ -37,6 +37,7 @@ from tests.ops.linear_oracle import check_result
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 NAMES = [name for name, scheme in LAYERS.items() if scheme.rotation]
+NOT_ROTATED = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"
 TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
 
 
@@ -84,13 +85,18 @@ def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [*NAMES, "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"]
+)
 def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
-    """A rank rotates its own input features: whole blocks of them."""
+    """A rank rotates its own input features: whole blocks of them. Other schemes are cut alike."""
     scheme, x = LAYERS[name], x_of(K // 2)
     whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
     layer = row_parallel(engine, scheme.config, number, whole)
-    mine = {name: [value.chunk(2, 1)[number].contiguous()] for name, value in whole.items()}
+    mine = {}
+    for parameter, value in whole.items():
+        is_cut = value.ndim == 2 and value.shape[1] > 1
+        mine[parameter] = [value.chunk(2, 1)[number].contiguous() if is_cut else value]
     [shard] = scheme.layers(x, mine)
     check_result(shard, layer.quant_method.apply(layer, x))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hk_vllm.attention import backend as wrappers
 from hk_vllm.attention.impl import HKImpl
-from hk_vllm.plugin import register, watch_selection
+from hk_vllm.plugin import register
 from vllm.platforms import current_platform
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
@@ -177,14 +177,3 @@ def test_custom(registered: Both, caplog: Any) -> None:
     assert is_wrapped(found)
     assert CUSTOM.get_class() is Adding
     assert f"CUSTOM stays {__name__}.Adding, which another plugin registered" in caplog.text
-    asked = []
-
-    class Platform:
-        @classmethod
-        def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any) -> str:
-            asked.append(selected_backend)
-            return "path"
-
-    watch_selection(Platform)
-    Platform.get_attn_backend_cls(CUSTOM, "facts")
-    assert asked == [CUSTOM]
