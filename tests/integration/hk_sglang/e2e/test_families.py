@@ -14,7 +14,7 @@ from tests.integration.shared.e2e.compare import (
     assert_routed,
     assert_true_answers,
 )
-from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import MAX_LENGTH, VOCABULARY
@@ -76,14 +76,14 @@ class Family:
             self._make(path)
         return path
 
-    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+    def scenario(self, folder: Path) -> Scenario:
         model = str(self.checkpoint(folder))
         prompts = Prompts(str(self), model)
         rounds = [Round(prompts.of(LENGTHS)), *prefix_rounds(prompts)]
         if not self.decodes:
             rounds = [replace(item, max_tokens=1) for item in rounds]
         engine = {**RADIX, "page_size": self.page_size}
-        return [Scenario(str(self), model, rounds, "float32", engine, "nothing_compiled", HK)]
+        return Scenario(str(self), model, rounds, "float32", engine, "nothing_compiled", HK)
 
     def _make(self, path: Path) -> None:
         import transformers
@@ -133,9 +133,10 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_float32(family: Family, served: Reader, folder: Path) -> None:
+def test_float32(family: Family, engines: Engines, folder: Path) -> None:
     """Chunks and a cached prefix as transformers has them, all of the prefill by HK."""
-    result = served(str(family)).only
+    engines.add([family.scenario(folder)])
+    result = engines[str(family)]
     assert_routed(result)
     linear = result.rounds[-1].workers[0].routes["linear"]
     assert linear["layers"] > 0
