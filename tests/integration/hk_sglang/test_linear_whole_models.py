@@ -1,10 +1,11 @@
-"""What SGLang's API shows of the weights of its Llama, loaded from a checkpoint on disk by its own
+"""A damaged checkpoint, and what SGLang's API shows of the weights of its Llama, loaded from a checkpoint on disk by its own
 loader: one that ties the LM head to the embedding and holds both tables. SGLang's model then has
 one module for both, and skips the head's tensor."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.ops.head_format import IN_HEAD
 from tests.integration.hk_sglang.linear_layers import installed, rank
 from tests.integration.shared.checkpoints import SCHEMES, make
+from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.linear.devices import on_devices
 from tests.models import tiny_llama
 
@@ -67,6 +69,17 @@ def by_name(whole: Any, name: str) -> Any:
         get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
     )
     return WeightExporter.get_weights_by_name(exporter, name, 5)
+
+
+@pytest.mark.parametrize("item", DAMAGES, ids=str)
+def test_a_damaged_checkpoint(item: Damage, tied: Path, route: None, tmp_path: Path) -> None:
+    """The model is not loaded, and the error says which tensor is wrong and how."""
+    scheme = SCHEMES[item.scheme]
+    path = item.make(make(scheme, tied, tmp_path).checkpoint, tmp_path / str(item))
+    with pytest.raises(ValueError) as error:
+        loaded(path, scheme.dtypes[-1])
+    assert str(error.value).startswith(item.name)
+    assert re.search(item.says, str(error.value))
 
 
 @on_devices

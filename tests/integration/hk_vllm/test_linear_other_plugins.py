@@ -14,15 +14,13 @@ from vllm.model_executor.kernels import linear as lists
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
-from vllm.model_executor.layers import linear, utils, vocab_parallel_embedding
+from vllm.model_executor.layers import linear, utils
 from vllm.platforms import PlatformEnum
 
 from hk_backend.engine import loggers
-from hk_backend.engine.linear.heads import KEPT_HEAD
 from hk_backend.engine.linear.route import is_attached
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.restore import restored
-from tests.integration.shared.linear.heads import table
 from tests.integration.shared.linear.layers import K, left, unloaded, values, weights
 from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_both_orders
 
@@ -71,14 +69,6 @@ def test_a_product_with_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(utils, "cpu_unquantized_gemm", functools.partial(exchanged, 2.0))
     assert register_linear() == ""
     assert f"is another plugin's: {__name__}.exchanged" in left(linear_layers, loaded())
-
-
-def test_a_head_s_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The LM head's method looks its product up in each call."""
-    exchanged(
-        linear_layers, vocab_parallel_embedding, "dispatch_unquantized_gemm", monkeypatch, True
-    )
-    assert not is_attached(linear_layers.headed(KEPT_HEAD, table()).lm_head)
 
 
 class OtherKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.attention import pools
 from hk_sglang.attention.prefill import NO_STEP, HKPrefill
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, NoOpMHATokenToKVPool
@@ -112,26 +111,6 @@ def test_a_window_pool_of_another_kind(counters: RouteCounters) -> None:
     server.pool.swa_kv_pool.__class__ = NoOpMHATokenToKVPool
     assert rejudged(server).refusal == ""
     assert rejudged(server, 1).refusal == "KV pool NoOpMHATokenToKVPool"
-
-
-def test_a_pool_that_does_not_read_back(
-    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """A writer that HK does not know: cached tokens are the parent's, fresh ones are not."""
-
-    def other_way_round(tensor: torch.Tensor, page_size: int) -> torch.Tensor:
-        return tensor[: len(tensor) // page_size * page_size].unflatten(0, (-1, page_size)).flip(1)
-
-    monkeypatch.setattr(pools, "_pages", other_way_round)
-    server = Server()
-    assert "requests with cached tokens are left to torch_native" in caplog.text
-    batch = Batch(server, MIXED)
-    (found,) = batch.run()
-    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
-    ((why, left),) = counters.fallbacks.items()
-    assert why.startswith("the cache does not have the expected form: written keys")
-    assert left == Tally(1, EXTEND.query)
-    assert counters.served == Tally(1, FRESH.query)
 
 
 def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None:

@@ -113,10 +113,6 @@ class Observing(TorchNativeAttnBackend):  # type: ignore[misc]
         return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
 
 
-class Adding(TorchNativeAttnBackend):  # type: ignore[misc]
-    """Changes nothing that HK computes."""
-
-
 @pytest.fixture(params=["before-hk", "after-hk"])
 def registered(
     request: pytest.FixtureRequest, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
@@ -153,18 +149,6 @@ def test_one_that_computes(
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="forward_extend is another plugin's"):
         registered(Observing)
-
-
-def test_one_that_adds(
-    registered: Callable[[Any], Server], counters: RouteCounters, caplog: Any
-) -> None:
-    """HK computes around it, and the log names it."""
-    with caplog.at_level("INFO", "sglang.hk_sglang.attention"):
-        server = registered(Adding)
-        Batch(server, MIXED).check()
-    assert isinstance(server.backend, Adding)
-    assert counters.served.calls == 1
-    assert f"{NAME}: HK wraps {__name__}.Adding, which another plugin registered" in caplog.text
 
 
 def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCounters) -> None:

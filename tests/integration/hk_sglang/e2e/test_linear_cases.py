@@ -12,13 +12,11 @@ from hk_backend.quantize.recipe import RECIPES
 from tests.integration.hk_sglang.e2e.catalogue import TWO_RANKS
 from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.shared.checkpoints import SCHEMES
-from tests.integration.shared.checkpoints.damage import DAMAGES
 from tests.integration.shared.checkpoints.ours import ONLINE
 from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.linear_cases import (
     SCHEME,
     Case,
-    Damaged,
     Faulty,
     Folded,
     How,
@@ -59,7 +57,6 @@ CASES: list[Case] = [
     OnGfx950(HOW, "ct-channel-token", ranks=2),
     *(OnGfx950(HOW, name) for name in ON_GFX950),
     *(Faulty(HOW, *each) for each in EACH),
-    *(Damaged(HOW, each.scheme, each) for each in DAMAGES),
     *(Online(HOW, name) for name in ("hk_fp8", "hk_mxfp6")),
     *(Written(HOW, name) for name in RECIPES),
     Written(HOW, "fp8", "mxfp6_e2m3"),

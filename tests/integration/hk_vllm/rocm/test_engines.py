@@ -2,7 +2,8 @@
 
 The platform is this machine's CPU; the attention backend is one of vLLM's ROCm backends, with
 torch functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine
-code, over the model's dtype or an FP8 cache with a checkpoint's scales.
+code, over the model's dtype or an FP8 cache with a checkpoint's scales. All but the last engine are
+proofs.
 """
 
 from __future__ import annotations
@@ -21,16 +22,29 @@ from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.defaults.run import QUANTISED
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
+from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import (
     assert_replayed,
     assert_routed,
     assert_true_answers,
 )
 from tests.integration.shared.e2e.engine import HK, Engines
+from tests.integration.shared.e2e.linear_faults import KERNEL_FAULTS, LENGTHS
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
-from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
+from tests.integration.shared.e2e.quantized import (
+    assert_all_by_hk,
+    assert_on_gfx950,
+    error_in,
+)
+from tests.integration.shared.e2e.rounding import (
+    Errors,
+    assert_as_exact,
+    assert_same_numbers,
+    error_of,
+)
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.integration.shared.linear.devices import GFX950
 from tests.kernels.catalogues import serving_few
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
@@ -55,7 +69,6 @@ READ_IN_PLACE = (
     ("aiter-fa-shuffled", 64),  # the same K, V [B, H, N/x, D, x]
 )
 """Parents, and head sizes, whose caches the GPU kernels read."""
-FAULTS = ("PageOffByOne", "ValuesAsRows")
 SPLIT = ("rocm-attn", "aiter-fa-shuffled")
 OVER_FP8 = ("rocm-attn", "triton-nhd")
 """A split cache, vLLM's default, and one of rows."""
@@ -71,14 +84,6 @@ def rounds() -> list[Round]:
     more = random_prompts([20, 3, 40, 60], seed=3)
     second = [prompt + tail for prompt, tail in zip(first, more, strict=True)]
     return [Round(first), Round(second, teacher_forced=False)]
-
-
-def faulty(fault: str) -> Round:
-    """Prompts that find their beginnings in the cache, read with `fault`."""
-    [first, _] = rounds()
-    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
-    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
-    return Round(prompts, teacher_forced=False, mutation=fault)
 
 
 def scenario(
@@ -201,3 +206,71 @@ def assert_launched(result: ScenarioResult, parent: str, head_size: int, **facts
 def assert_far(found: Any, stock: Any) -> None:
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(found, stock)
+
+
+# -- one engine over an FP8 checkpoint, both routes by MI355X machine code, at every commit
+
+PARENT, HEAD_SIZE, DTYPE = "rocm-attn", 64, "bfloat16"
+SCHEME = SCHEMES["ct-channel-token"]
+FAULTS = ("PageOffByOne", "ValuesAsRows")
+ALL_FAULTS = (*FAULTS, *KERNEL_FAULTS)
+
+
+def faulty(fault: str) -> Round:
+    """Prompts for linear layers, or such as find their beginnings in the cache."""
+    if fault not in FAULTS:
+        return Round(random_prompts(LENGTHS, seed=11), max_tokens=1, mutation=fault)
+    [first, _] = rounds()
+    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
+    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
+    return Round(prompts, teacher_forced=False, mutation=fault)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("fp8")
+    return make(SCHEME, tiny_llama(folder, HEAD_SIZE), folder)
+
+
+@pytest.fixture(scope="module")
+def whole(made: Made, tmp_path_factory: pytest.TempPathFactory) -> ScenarioResult:
+    """All rounds: healthy ones, then one for each fault."""
+    asked = [*rounds(), *map(faulty, ALL_FAULTS)]
+    one = replace(scenario(PARENT, made.checkpoint, "quantised"), rounds=asked)
+    return serve_on(GFX950, [one], tmp_path_factory.mktemp("served"))[one.name]
+
+
+@pytest.fixture(scope="module")
+def healthy(whole: ScenarioResult) -> ScenarioResult:
+    return replace(whole, rounds=whole.rounds[: len(rounds())])
+
+
+@pytest.fixture(scope="module")
+def allowed(healthy: ScenarioResult, made: Made) -> Errors:
+    """What transformers is off in bfloat16, with the checkpoint's own rounding."""
+    return error_in(DTYPE, healthy, made.truth)
+
+
+def test_answers(healthy: ScenarioResult, made: Made, allowed: Errors) -> None:
+    assert_traffic(healthy)
+    assert_as_exact(error_of(healthy.rounds, str(made.truth)), allowed)
+
+
+def test_machine_code_computed_it(healthy: ScenarioResult) -> None:
+    """Every prefill row and every linear layer, extends by the kernel that reads a split cache."""
+    assert_routed(healthy)
+    assert_all_by_hk(healthy)
+    assert_on_gfx950(healthy)
+    assert_launched(healthy, PARENT, HEAD_SIZE)
+
+
+@pytest.mark.parametrize("fault", ALL_FAULTS)
+def test_a_fault_shows(fault: str, whole: ScenarioResult, made: Made, allowed: Errors) -> None:
+    """HK counts the tokens as its own, and they are far from the truth."""
+    index = len(rounds()) + ALL_FAULTS.index(fault)
+    before, item = whole.rounds[index - 1].workers[0], whole.rounds[index]
+    [after] = item.workers
+    assert after.mutated_calls > before.mutated_calls
+    assert after.routes["attention"]["on"]
+    assert after.routes["linear"]["on"]
+    assert_far(error_of([item], str(made.truth)), allowed)
