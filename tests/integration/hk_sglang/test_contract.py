@@ -1,5 +1,6 @@
 """The contracts with SGLang, one for each route: what breaks one is seen, and named, and then
-nothing is patched; the options of the linear route's quantisations, and ROCm's list of methods."""
+nothing is patched; the options of the linear route's quantisations, and ROCm's list of methods;
+and what of SGLang's linear layers another plugin has changed."""
 
 from __future__ import annotations
 
@@ -13,23 +14,33 @@ import pytest
 import torch
 from hk_sglang.contract import BATCH_FIELDS, check_engine
 from hk_sglang.flags import FIRST_STEP
-from hk_sglang.linear import allow_list
+from hk_sglang.linear import allow_list, head
 from hk_sglang.linear.contract import check_linear
 from hk_sglang.linear.install import register_linear
+from hk_sglang.linear.unquantized import REPLACED
 from sglang.srt.arg_groups import choices, pipeline, resolution_hooks
 from sglang.srt.configs import model_config
 from sglang.srt.layers import linear, radix_attention, vocab_parallel_embedding
 from sglang.srt.layers import quantization as theirs
 from sglang.srt.layers.attention import attention_registry, base_attn_backend
+from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization import fp8, unquant
+from sglang.srt.layers.quantization.fp8 import Fp8Config
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.mem_cache import memory_pool
 from sglang.srt.model_executor import forward_batch_info
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader import loader
 
+from hk_backend.engine.linear.heads import KEPT_HEAD
 from hk_backend.engine.linear.options import FORMATS_OF
+from hk_backend.engine.linear.route import is_attached
+from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_layers import experts, installed, rank, restored
 from tests.integration.shared.contract import assert_refused, nothing, short
+from tests.integration.shared.linear.heads import table, x_of
+from tests.integration.shared.linear.layers import left, unloaded, weights
+from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_both_orders
 
 LENGTHS = "extend_seq_lens_cpu, extend_prefix_lens_cpu"
 BACKEND = base_attn_backend.AttentionBackend
@@ -39,7 +50,7 @@ BATCH = make_dataclass("ForwardBatch", [name for name in BATCH_FIELDS if name no
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
-    with rank(), restored():
+    with rank(), restored(), torch.no_grad():
         yield
 
 
@@ -204,3 +215,38 @@ def test_other_methods_on_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
             verified(monkeypatch, "w8a8_int8", None)
     with pytest.raises(ValueError, match="Unknown quantization method: hk_fp8"):
         verified(monkeypatch, "hk_fp8", None)
+
+
+# -- what another plugin has changed stays
+
+
+@in_both_orders
+@pytest.mark.parametrize("name", {*REPLACED} - {"apply", "process_weights_after_loading"})
+def test_a_method(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanged(linear_layers, UnquantizedLinearMethod, name, monkeypatch, first)
+    layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
+    assert left(linear_layers, layer) == f"UnquantizedLinearMethod.{name} is {THEIRS}"
+
+
+@in_both_orders
+def test_a_head(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "_compute_lm_head"
+    calls = exchanged(linear_layers, LogitsProcessor, name, monkeypatch, first)
+    model = linear_layers.headed(KEPT_HEAD, table())
+    assert not is_attached(model.lm_head)
+    assert head.pack_head(model.lm_head, model) == f"LogitsProcessor.{name} is {THEIRS}"
+    linear_layers.logits(model, x_of())
+    assert calls == [name]
+
+
+@in_both_orders
+def test_a_choice_of_methods(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before HK, it chooses the layer's method; after HK, it has HK's to choose."""
+    calls = exchanged(linear_layers, Fp8Config, "get_quant_method", monkeypatch, first)
+    config = Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic")
+    config.packed_modules_mapping = {}
+    layer = unloaded(linear_layers)
+    method = config.get_quant_method(layer, "model.layers.0.mlp.gate_up_proj")
+    assert calls == ["get_quant_method"]
+    assert (type(method).__name__ == "HKLinearMethod") == (not first)
+    assert not first or layer.hk_left == f"Fp8Config.get_quant_method is {THEIRS}"

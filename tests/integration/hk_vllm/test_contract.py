@@ -1,11 +1,13 @@
 """The contracts with vLLM, one for each route: what breaks one is seen, and named, and then nothing
-is patched. Which entries a contract has is read in it; here is one of each kind."""
+is patched. Which entries a contract has is read in it; here is one of each kind. And what of
+vLLM's linear layers another plugin has changed stays."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import make_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import hk_vllm.attention.backend
 import pytest
@@ -13,8 +15,12 @@ import torch
 from hk_vllm.contract import BATCH_FIELDS, check_engine, check_parent
 from hk_vllm.linear.contract import check_linear
 from hk_vllm.linear.install import register_linear
+from hk_vllm.linear.kernels import KERNELS, HKFp8LinearKernel
 from vllm.model_executor.kernels import linear as lists
-from vllm.model_executor.layers import linear
+from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
+    FP8ScaledMMLinearKernel,
+)
+from vllm.model_executor.layers import linear, utils
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.quantization import (
     QUANTIZATION_METHODS,
@@ -25,13 +31,26 @@ from vllm.model_executor.layers.quantization import (
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.layers.quantization.utils import quant_utils
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.platforms import PlatformEnum
 from vllm.v1.attention import backend
 from vllm.v1.attention.backends import registry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-from tests.integration.hk_vllm.linear_layers import alone
+from hk_backend.engine import loggers
+from hk_backend.engine.linear.route import is_attached
+from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.contract import assert_refused, nothing, short
+from tests.integration.shared.linear.layers import K, left, unloaded, values, weights
+from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_both_orders
+
+
+@pytest.fixture(autouse=True)
+def clean(linear_rank: None) -> Iterator[None]:
+    loggers.info_once.cache_clear()
+    with restored():
+        yield
+
 
 ENDS = "query_start_loc_cpu, is_prefilling"
 BUILDER, IMPL = backend.AttentionMetadataBuilder, backend.AttentionImpl
@@ -122,13 +141,7 @@ def test_only_known_parents_have_wrappers(name: str) -> None:
         getattr(hk_vllm.attention.backend, name)
 
 
-@pytest.fixture
-def clean() -> Iterator[None]:
-    with restored():
-        yield
-
-
-def test_nothing_is_patched_if_it_is_broken(clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor twice, if it is not; and the changes do not break the contract."""
     with monkeypatch.context() as patch:
         patch.setattr(fp8.Fp8LinearMethod, "process_weights_after_loading", nothing)
@@ -143,16 +156,79 @@ def test_nothing_is_patched_if_it_is_broken(clean: None, monkeypatch: pytest.Mon
     assert check_engine("linear")
 
 
-def test_options_and_layers_that_are_not_linear(clean: None) -> None:
+def test_options_and_layers_that_are_not_linear() -> None:
     """Of a checkpoint that is not quantised. Attention layers take the scales of an FP8 cache from
     the checkpoint."""
-    with alone():
+    assert register_linear() == ""
+    owner = get_quantization_config("hk_mxfp6")
+    online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
+    found = (online.options.format, online.options.activations, online.serialized)
+    assert found == ("mxfp6_e3m2", "none", False)
+    config = get_quantization_config("hk_fp8")()
+    layer = object.__new__(Attention)
+    assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
+    assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
+
+
+# -- what another plugin has changed stays: products, and lists of kernels
+
+
+LIST = HKFp8LinearKernel.listed_in
+
+
+def loaded() -> Any:
+    """A layer that HK leaves to the other plugin."""
+    layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
+    assert not is_attached(layer)
+    return layer
+
+
+@in_both_orders
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (linear, "dispatch_unquantized_gemm"),
+        (utils, "cpu_unquantized_gemm"),
+        (utils, "dispatch_cpu_unquantized_gemm"),
+    ],
+    ids=["the choice", "the product", "the preparation"],
+)
+def test_a_product(module: Any, name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's methods look up what they multiply with: the layer stays with the other plugin."""
+    calls = exchanged(linear_layers, module, name, monkeypatch, first)
+    layer = loaded()
+    linear_layers.forward(layer, values((2, K)))
+    assert f"is {THEIRS}" in left(linear_layers, layer)
+    assert calls
+
+
+def test_a_product_with_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial function says itself that it is the standard library's."""
+
+    def exchanged(scale: float, layer: Any, x: Any, weight: Any, bias: Any) -> Any:
+        return torch.nn.functional.linear(scale * x, weight, bias)
+
+    monkeypatch.setattr(utils, "cpu_unquantized_gemm", functools.partial(exchanged, 2.0))
+    assert register_linear() == ""
+    assert f"is another plugin's: {__name__}.exchanged" in left(linear_layers, loaded())
+
+
+class OtherKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
+    listed_in: ClassVar[str] = LIST
+
+
+@in_both_orders
+@pytest.mark.parametrize("platform", [PlatformEnum.CPU, PlatformEnum.ROCM])
+def test_a_kernel_at_the_head_of_a_list(first: bool, platform: Any, caplog: Any) -> None:
+    """Whoever put it there wants it asked first; HK comes next."""
+    kernels = getattr(lists, LIST).setdefault(platform, [])
+    with caplog.at_level("INFO", "vllm.hk_vllm.linear"):
+        if first:
+            kernels.insert(0, OtherKernel)
         assert register_linear() == ""
-        owner = get_quantization_config("hk_mxfp6")
-        online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
-        found = (online.options.format, online.options.activations, online.serialized)
-        assert found == ("mxfp6_e3m2", "none", False)
-        config = get_quantization_config("hk_fp8")()
-        layer = object.__new__(Attention)
-        assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
-        assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
+        if not first:
+            kernels.insert(0, OtherKernel)
+        register_linear()
+    assert kernels[:2] == [OtherKernel, KERNELS[LIST]]
+    said = f"{LIST}: {__name__}.OtherKernel, which another plugin put first, stays before HK's"
+    assert (said in caplog.text) or not first
