@@ -1,6 +1,9 @@
 """Layers of quantised checkpoints in SGLang's own ways, layers that are measured beside SGLang's,
-and whole models: a damaged one, and what SGLang's API shows of the weights of its Llama. Of one that
-ties the LM head to the embedding and holds both tables SGLang's model has one module for both."""
+and whole models: a damaged one, and what SGLang's API shows of the weights of its Llama.
+
+Of one that ties the LM head to the embedding and holds both tables SGLang's model has one module
+for both.
+"""
 
 from __future__ import annotations
 
