@@ -15,13 +15,13 @@ from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import FORMATS
+from tests.integration.adapter import LINEAR
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
     DEVICES,
     on_devices,
     unserved,
 )
-from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
 from tests.ops.linear_cases import Layer
@@ -31,19 +31,19 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 
 @on_devices
 def test_every_shard_by_its_own_scale(
-    engine: LinearEngine, any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
+    any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within the bound that the format has, element by element; or refused, with the reason."""
     if why := unserved(device, any_checkpoint.scale_kind):
-        assert re.search(why, refusal(engine, any_checkpoint, caplog))
+        assert re.search(why, refusal(any_checkpoint, caplog))
         return
-    layer = layer_of(engine, any_checkpoint)
+    layer = layer_of(LINEAR, any_checkpoint)
     layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
     assert is_attached(layer)
     held = sum(parameter.numel() for parameter in layer.parameters())
     assert held == 0, "the checkpoint's own tensors are still there"
     assert layer.hk_packed.layout == device_for("cpu").weight_layout
-    out = engine.forward(layer, x_of())
+    out = LINEAR.forward(layer, x_of())
     expected = any_checkpoint.layers(x_of(), any_checkpoint.tensors())
     check_shards(expected, out)
     assert_shards_are_not_alike(expected, out)
@@ -57,29 +57,29 @@ def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
         check_shards(shards, out)
 
 
-def refusal(engine: LinearEngine, scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
+def refusal(scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
     """Why HK does not serve the layer; the engine may have a kernel of its own, or stop."""
     try:
-        layer = engine.merged(engine.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
+        layer = LINEAR.merged(LINEAR.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
     except Exception as error:
         return f"{error}\n{caplog.text}"
     assert not is_attached(layer)
-    return engine.why_left(layer)
+    return LINEAR.why_left(layer)
 
 
 @on_devices
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype) -> None:
+def test_fp8_while_loading(device: str, dtype: torch.dtype) -> None:
     """A scale per output channel that maps its largest value to 448, and codes by it."""
     tensors = {name: weight.to(dtype) for name, weight in bfloat16().items()}
-    layer = engine.loaded(engine.online("hk_fp8"), tensors, dtype=dtype)
+    layer = LINEAR.loaded(LINEAR.online("hk_fp8"), tensors, dtype=dtype)
     assert is_attached(layer)
     x, shards = x_of().to(dtype), []
     for weight in tensors.values():
         scales = weight.abs().amax(1, keepdim=True).float() / 448
         codes = (weight.float() * (1 / scales)).to(torch.float8_e4m3fn)
         shards.append(Layer(x, codes, "fp8_e4m3fn", scales, "token"))
-    check_shards(shards, engine.forward(layer, x))
+    check_shards(shards, LINEAR.forward(layer, x))
 
 
 online_methods = pytest.mark.parametrize(
@@ -95,11 +95,9 @@ online_methods = pytest.mark.parametrize(
 """Each device, with each `--quantization hk_...` that it serves."""
 
 
-def why_refused(
-    engine: LinearEngine, config: Any, tensors: dict[str, torch.Tensor], **options: Any
-) -> str:
+def why_refused(config: Any, tensors: dict[str, torch.Tensor], **options: Any) -> str:
     with pytest.raises(ValueError) as error:
-        engine.loaded(config, tensors, **options)
+        LINEAR.loaded(config, tensors, **options)
     return str(error.value)
 
 
@@ -107,32 +105,32 @@ def why_refused(
 
 
 @pytest.mark.parametrize("part", ["weight", "scale"])
-def test_a_tensor_of_a_shard(engine: LinearEngine, any_checkpoint: Scheme, part: str) -> None:
+def test_a_tensor_of_a_shard(any_checkpoint: Scheme, part: str) -> None:
     gone = f"{ATTENTION}.k_proj.{getattr(any_checkpoint, part)}"
     tensors = without(named(any_checkpoint.tensors()), gone)
-    found = why_refused(engine, engine.config_of(any_checkpoint.config), tensors)
+    found = why_refused(LINEAR.config_of(any_checkpoint.config), tensors)
     assert found == f"{gone}: not in the checkpoint"
 
 
 @pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
 @pytest.mark.parametrize("name", ["fp8-static", "quark-tensor-static", "modelopt-fp8"])
-def test_scales_of_activations(engine: LinearEngine, name: str, gone: tuple[str, ...]) -> None:
+def test_scales_of_activations(name: str, gone: tuple[str, ...]) -> None:
     scheme, names = LAYERS[name], [f"{ATTENTION}.{shard}.input_scale" for shard in gone]
     tensors = without(named(scheme.tensors()), *names)
-    found = why_refused(engine, engine.config_of(scheme.config), tensors)
+    found = why_refused(LINEAR.config_of(scheme.config), tensors)
     assert found == f"{names[0]}: not in the checkpoint"
 
 
 @on_devices
-def test_a_merged_layer_with_one_scale(engine: LinearEngine, device: str) -> None:
+def test_a_merged_layer_with_one_scale(device: str) -> None:
     """Some checkpoints hold q, k and v as one tensor, with one scale."""
     scheme, scale = LAYERS["fp8-dynamic"], torch.tensor(0.01)
     weights = scheme.tensors()["weight"]
     merged = {"weight": torch.cat(weights), "weight_scale": scale}
     merged = {f"{ATTENTION}.qkv_proj.{name}": value for name, value in merged.items()}
-    layer = engine.loaded(engine.config_of(scheme.config), merged)
+    layer = LINEAR.loaded(LINEAR.config_of(scheme.config), merged)
     expected = scheme.expected(x_of(), {"weight": weights, "weight_scale": [scale] * 3})
-    assert largest_error(engine.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
+    assert largest_error(LINEAR.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
 
 
 # -- broken
@@ -157,12 +155,10 @@ BROKEN = [
     ],
     indirect=["device"],
 )
-def test_a_scale_that_is_none(
-    engine: LinearEngine, device: str, name: str, parameter: str, bad: float
-) -> None:
+def test_a_scale_that_is_none(device: str, name: str, parameter: str, bad: float) -> None:
     tensors, broken = named(LAYERS[name].tensors()), f"{ATTENTION}.k_proj.{parameter}"
     tensors[broken].view(-1)[-1] = bad
-    found = why_refused(engine, engine.config_of(LAYERS[name].config), tensors)
+    found = why_refused(LINEAR.config_of(LAYERS[name].config), tensors)
     said = "code 255 (NaN)" if bad == 0xFF else str(bad)
     assert broken in found, "or is one of those that are named"
     assert f": {said} at" in found
@@ -171,13 +167,11 @@ def test_a_scale_that_is_none(
 
 @online_methods
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
-def test_a_weight_that_is_not_finite(
-    engine: LinearEngine, device: str, method: str, bad: float
-) -> None:
+def test_a_weight_that_is_not_finite(device: str, method: str, bad: float) -> None:
     """The message is about the weight, which the checkpoint has, not about a scale."""
     tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
     tensors[name][3, 5] = bad
-    found = why_refused(engine, engine.online(method), tensors)
+    found = why_refused(LINEAR.online(method), tensors)
     assert found == f"{name}: {bad} at [3, 5] is not valid: expected finite numbers"
 
 
@@ -185,22 +179,22 @@ def test_a_weight_that_is_not_finite(
 
 
 @pytest.mark.parametrize("method", FORMATS_OF)
-def test_a_merged_weight_that_is_quantised_while_loading(engine: LinearEngine, method: str) -> None:
+def test_a_merged_weight_that_is_quantised_while_loading(method: str) -> None:
     whole = torch.cat(list(bfloat16().values()))
-    layer = engine.loaded(engine.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
+    layer = LINEAR.loaded(LINEAR.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
     assert is_attached(layer)
 
 
-def assert_finite(engine: LinearEngine, layer: Any) -> None:
+def assert_finite(layer: Any) -> None:
     assert is_attached(layer)
-    assert bool(engine.forward(layer, x_of()).isfinite().all())
+    assert bool(LINEAR.forward(layer, x_of()).isfinite().all())
 
 
-def test_dummy_values(engine: LinearEngine, any_checkpoint: Scheme) -> None:
-    assert_finite(engine, engine.dummy(engine.config_of(any_checkpoint.config)))
+def test_dummy_values(any_checkpoint: Scheme) -> None:
+    assert_finite(LINEAR.dummy(LINEAR.config_of(any_checkpoint.config)))
 
 
 @online_methods
-def test_dummy_values_that_are_quantised(engine: LinearEngine, device: str, method: str) -> None:
-    assert_finite(engine, engine.dummy(engine.online(method)))
-    assert_finite(engine, engine.dummy(None))
+def test_dummy_values_that_are_quantised(device: str, method: str) -> None:
+    assert_finite(LINEAR.dummy(LINEAR.online(method)))
+    assert_finite(LINEAR.dummy(None))

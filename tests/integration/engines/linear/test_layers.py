@@ -20,9 +20,9 @@ from hk_backend.engine.strict import StrictError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.adapter import LINEAR
 from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.devices import in_dtypes
-from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
     FORMATS,
     KIND,
@@ -40,12 +40,10 @@ pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 @in_dtypes
-def test_a_layer_is_packed_and_its_weight_released(
-    engine: LinearEngine, device: str, dtype: torch.dtype
-) -> None:
+def test_a_layer_is_packed_and_its_weight_released(device: str, dtype: torch.dtype) -> None:
     """Processed again there is nothing to do; new weights are packed into the buffers that compiled
     graphs hold."""
-    layer = loaded(engine, dtype)
+    layer = loaded(LINEAR, dtype)
     assert is_attached(layer)
     assert layer.weight.shape == (0,)
     assert layer.weight.dtype == dtype
@@ -54,7 +52,7 @@ def test_a_layer_is_packed_and_its_weight_released(
     assert_computes(layer, torch.cat(weights(dtype=dtype)))
     assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
     address = layer.hk_data.data_ptr()
-    engine.reload(layer, {"weight": weights(seed=5, dtype=dtype)})
+    LINEAR.reload(layer, {"weight": weights(seed=5, dtype=dtype)})
     assert layer.hk_data.data_ptr() == address
     assert_computes(layer, torch.cat(weights(seed=5, dtype=dtype)))
     with pytest.raises(AssertionError):
@@ -72,28 +70,28 @@ def test_a_layer_is_packed_and_its_weight_released(
     ],
     ids=["axes", "dtype"],
 )
-def test_a_weight_of_another_kind(engine: LinearEngine, weight: torch.Tensor, why: str) -> None:
-    layer = unloaded(engine)
+def test_a_weight_of_another_kind(weight: torch.Tensor, why: str) -> None:
+    layer = unloaded(LINEAR)
     layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     layer.quant_method.process_weights_after_loading(layer)
-    assert left(engine, layer) == why
+    assert left(LINEAR, layer) == why
 
 
-def test_a_route_that_is_off(engine: LinearEngine) -> None:
+def test_a_route_that_is_off() -> None:
     routes.disable("linear", "because")
-    assert left(engine, loaded(engine)) == "because"
+    assert left(LINEAR, loaded(LINEAR)) == "because"
 
 
-def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
-    layer = unloaded(engine)
+def test_a_method_of_somebody_else() -> None:
+    layer = unloaded(LINEAR)
 
     class Theirs(type(layer.quant_method)):  # type: ignore[misc]
         def apply(self, layer: Any, x: Any, bias: Any = None) -> Any:
             return torch.nn.functional.linear(x, layer.weight, bias)
 
     layer.quant_method = Theirs()
-    engine.load(layer, {"weight": weights()})
-    assert left(engine, layer) == "Theirs does its own multiplication"
+    LINEAR.load(layer, {"weight": weights()})
+    assert left(LINEAR, layer) == "Theirs does its own multiplication"
 
 
 # -- whole models: counted, checked, and not saved
@@ -102,35 +100,33 @@ ODD = "12 input features are not a positive multiple of 8"
 EXPERTS = "experts of a mixture: HK has no kernel for them"
 
 
-def odd(engine: LinearEngine) -> Any:
+def odd() -> Any:
     """A layer that HK leaves."""
-    layer = unloaded(engine, k=12)
-    return engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
+    layer = unloaded(LINEAR, k=12)
+    return LINEAR.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
 
 
-def test_layers_are_counted_with_their_reasons(
-    engine: LinearEngine, environment: Callable[..., None]
-) -> None:
-    layers = {"one": loaded(engine), "two": loaded(engine), "odd": odd(engine)}
-    engine.account(torch.nn.ModuleDict(layers | {"experts": engine.experts()}))
+def test_layers_are_counted_with_their_reasons(environment: Callable[..., None]) -> None:
+    layers = {"one": loaded(LINEAR), "two": loaded(LINEAR), "odd": odd()}
+    LINEAR.account(torch.nn.ModuleDict(layers | {"experts": LINEAR.experts()}))
     counters = routes.counters("linear")
     assert counters.layers == 2
     assert counters.layers_left == {ODD: 1, EXPERTS: 1}
     environment(HK_STRICT="1")
-    for name, layer, why in (("odd", odd(engine), ODD), ("experts", engine.experts(), EXPERTS)):
+    for name, layer, why in (("odd", odd(), ODD), ("experts", LINEAR.experts(), EXPERTS)):
         with pytest.raises(StrictError, match=f"HK_STRICT=1: {name} would fall back: {why}"):
-            engine.account(torch.nn.ModuleDict({"one": layers["one"], name: layer}))
+            LINEAR.account(torch.nn.ModuleDict({"one": layers["one"], name: layer}))
 
 
-def test_packed_layers_are_not_saved(engine: LinearEngine, tmp_path: Path) -> None:
+def test_packed_layers_are_not_saved(tmp_path: Path) -> None:
     """The engine would write a folder that nothing can load; it writes one of others."""
-    model = torch.nn.ModuleDict({"one": loaded(engine)})
-    for saver in engine.savers():
+    model = torch.nn.ModuleDict({"one": loaded(LINEAR)})
+    for saver in LINEAR.savers():
         with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
             saver.save_model(model, str(tmp_path), None)
     assert not list(tmp_path.iterdir())
     other = torch.nn.ModuleDict({"table": torch.nn.Embedding(8, 8)})
-    engine.savers()[0].save_model(other, str(tmp_path))
+    LINEAR.savers()[0].save_model(other, str(tmp_path))
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
@@ -148,10 +144,8 @@ def assert_same_product(bench: Bench, weight: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-def test_both_sides_compute_the_layer(
-    engine: LinearEngine, bench: Bench, dtype: torch.dtype
-) -> None:
-    assert is_attached(loaded(engine, dtype)), "HK is faster"
+def test_both_sides_compute_the_layer(bench: Bench, dtype: torch.dtype) -> None:
+    assert is_attached(loaded(LINEAR, dtype)), "HK is faster"
     assert routes.counters("linear").served.calls == 0, "a measured call is nobody's"
     (rows,) = bench.rows
     assert rows[:4] == (1, 8, 64, 512)
@@ -162,20 +156,19 @@ def test_both_sides_compute_the_layer(
 
 
 def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
-    engine: LinearEngine, bench: Bench, environment: Callable[..., None]
+    bench: Bench, environment: Callable[..., None]
 ) -> None:
     bench.let_the_engine_win()
-    layer = loaded(engine)
-    assert left(engine, layer).startswith(f"faster without HK: {KIND}: 1 row: HK 2 us")
+    layer = loaded(LINEAR)
+    assert left(LINEAR, layer).startswith(f"faster without HK: {KIND}: 1 row: HK 2 us")
     assert_computes(layer, torch.cat(weights()))
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
-        engine.account(torch.nn.ModuleDict({"gate_up": layer}))
+        LINEAR.account(torch.nn.ModuleDict({"gate_up": layer}))
 
 
 @pytest.mark.parametrize("by_hk", [True, False])
 def test_new_weights_are_not_measured(
-    engine: LinearEngine,
     bench: Bench,
     environment: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -186,13 +179,13 @@ def test_new_weights_are_not_measured(
     number of threads would be another machine."""
     if not by_hk:
         bench.let_the_engine_win()
-    layer = loaded(engine)
+    layer = loaded(LINEAR)
     assert is_attached(layer) is by_hk
     start_again(monkeypatch)
     environment(HK_CACHE_DIR=str(tmp_path / "empty"))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     bench.ours, bench.theirs = bench.theirs, bench.ours
-    engine.reload(layer, {"weight": weights(seed=5)})
+    LINEAR.reload(layer, {"weight": weights(seed=5)})
     assert is_attached(layer) is by_hk
     assert len(bench.rows) == 1
     assert_computes(layer, torch.cat(weights(seed=5)))
@@ -200,12 +193,12 @@ def test_new_weights_are_not_measured(
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("by_hk", [True, False])
-def test_a_head(engine: LinearEngine, bench: Bench, tied: bool, by_hk: bool) -> None:
+def test_a_head(bench: Bench, tied: bool, by_hk: bool) -> None:
     """Both compute the logits; the faster one does for requests."""
     if not by_hk:
         bench.let_the_engine_win()
     table = values((300, 96))
-    model = engine.headed(KEPT_HEAD, table, tied=tied)
+    model = LINEAR.headed(KEPT_HEAD, table, tied=tied)
     request = LinearRequest("cpu", torch.bfloat16, "bf16", *table.shape)
     [rows] = bench.rows
     for each in rows:
@@ -214,24 +207,22 @@ def test_a_head(engine: LinearEngine, bench: Bench, tied: bool, by_hk: bool) -> 
             assert largest_error(out[:, : len(table)], expected) <= tolerance(torch.bfloat16)
     assert is_attached(model.lm_head) is by_hk
     if not by_hk:
-        engine.account(model)
+        LINEAR.account(model)
         [why] = routes.counters("linear").layers_left
         assert re.match(r"faster without HK: linear bf16 \d+x96 from bfloat16, logits: ", why)
     x = values((3, 96), seed=9)
-    logits = engine.logits(model, x)[:, : len(table)]
+    logits = LINEAR.logits(model, x)[:, : len(table)]
     assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)
 
 
-def test_a_weight_that_is_asked_for_by_name_is_not_measured(
-    engine: LinearEngine, bench: Bench
-) -> None:
+def test_a_weight_that_is_asked_for_by_name_is_not_measured(bench: Bench) -> None:
     bench.let_the_engine_win()
     table = values((64, 96))
     shards: Any = {"weight": list(table.split(32))}
-    config = engine.online("hk_fp8")
-    layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), shards)
+    config = LINEAR.online("hk_fp8")
+    layer = LINEAR.load(LINEAR.merged(config, torch.bfloat16, 96, [32, 32]), shards)
     assert is_attached(layer)
-    assert is_attached(engine.headed(Head("fp8_e4m3fn"), table).lm_head)
+    assert is_attached(LINEAR.headed(Head("fp8_e4m3fn"), table).lm_head)
     assert bench.rows == []
 
 
@@ -247,10 +238,8 @@ def test_a_weight_that_is_asked_for_by_name_is_not_measured(
         ("hk_mxfp4", "mxfp4", "mx"),
     ],
 )
-def test_a_method_by_its_name(
-    engine: LinearEngine, name: str, format: str, activations: str
-) -> None:
-    config = engine.online(name)
+def test_a_method_by_its_name(name: str, format: str, activations: str) -> None:
+    config = LINEAR.online(name)
     options = config.options
     assert (config.get_name(), options.format, options.activations) == (name, format, activations)
     assert not config.serialized
@@ -269,11 +258,9 @@ def test_a_method_by_its_name(
         ("hk_mxfp6", {"ignored": []}, "option 'ignored' is not valid: expected one of format"),
     ],
 )
-def test_an_option_that_is_not_valid(
-    engine: LinearEngine, name: str, option: dict[str, Any], why: str
-) -> None:
+def test_an_option_that_is_not_valid(name: str, option: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError) as error:
-        engine.config_of({"quant_method": name, **option})
+        LINEAR.config_of({"quant_method": name, **option})
     assert str(error.value).startswith(f"{name}: {why}")
 
 
@@ -285,32 +272,30 @@ PARTS = [32, 16, 16]
     [["*.k_proj", "*.q_proj", "*.v_proj"], ["model.qkv_proj"], ["*.[qkv]_proj"]],
     ids=str,
 )
-def test_layers_that_are_ignored(engine: LinearEngine, ignored: list[str]) -> None:
-    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ignored})
-    layer = engine.merged(config, torch.bfloat16, 64, PARTS)
+def test_layers_that_are_ignored(ignored: list[str]) -> None:
+    config = LINEAR.config_of({"quant_method": "hk_fp8", "ignore": ignored})
+    layer = LINEAR.merged(config, torch.bfloat16, 64, PARTS)
     assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"
-    other = engine.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
+    other = LINEAR.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
     assert type(other.quant_method).__name__.startswith("HK")
 
 
-def test_layers_that_cannot_be_quantised(
-    engine: LinearEngine, environment: Callable[..., None]
-) -> None:
+def test_layers_that_cannot_be_quantised(environment: Callable[..., None]) -> None:
     """Nobody else can compute them: an error, with the layer's name and what helps."""
-    some = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
+    some = LINEAR.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
     with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
-        engine.merged(some, torch.bfloat16, 64, PARTS)
+        LINEAR.merged(some, torch.bfloat16, 64, PARTS)
     odd = r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"
-    for config in (engine.config_of({"quant_method": "hk_mxfp4"}), engine.online("hk_mxfp4")):
+    for config in (LINEAR.config_of({"quant_method": "hk_mxfp4"}), LINEAR.online("hk_mxfp4")):
         with pytest.raises(ValueError, match=odd):
-            engine.merged(config, torch.bfloat16, 40, PARTS)
+            LINEAR.merged(config, torch.bfloat16, 40, PARTS)
     environment(HK_DEVICE="emulated:gfx942")
     with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
-        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, PARTS)
+        LINEAR.merged(LINEAR.online("hk_fp8"), torch.bfloat16, 64, PARTS)
 
 
-def test_experts(engine: LinearEngine) -> None:
+def test_experts() -> None:
     """They would be left as they are, and nobody told."""
     name = "model.layers.0.mlp.experts"
     with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
-        engine.online("hk_fp8").get_quant_method(engine.experts(), name)
+        LINEAR.online("hk_fp8").get_quant_method(LINEAR.experts(), name)

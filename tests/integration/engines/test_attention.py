@@ -8,7 +8,7 @@ were never in a cache. A row taken for another kind reads other keys, and its nu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -25,22 +25,32 @@ from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.adapter import PLUGIN
-from tests.integration.engines.attention.conftest import ATTENTION
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine, Whose
 from tests.integration.shared.attention.rows import FRESH, Row, orders, prefill_tokens
 from tests.integration.shared.attention.split import UNREADABLE, Known
 from tests.integration.shared.evidence import Bench, assert_same_attention, start_again
 
-# -- HK_CHECK, a route that is off, HK that breaks
+ATTENTION: AttentionEngine = import_module(f"tests.integration.{PLUGIN}.attention.engine")
+"""What is asked of the engine of this environment."""
 
+pytestmark = pytest.mark.usefixtures("small")
+
+
+@pytest.fixture
+def counters() -> Iterator[RouteCounters]:
+    """The engine's attention route, and its counters."""
+    with ATTENTION.routed() as found:
+        yield found
+
+
+# -- HK_CHECK, a route that is off, HK that breaks
 
 packed_and_paged = pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
 
 
 @packed_and_paged
 def test_a_wrong_result_is_the_engines(
-    attention: AttentionEngine,
     counters: RouteCounters,
     environment: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -50,9 +60,9 @@ def test_a_wrong_result_is_the_engines(
     """2% are above the tolerance: the route goes off."""
     environment(HK_CHECK="1")
     monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
-    layer, rows = attention.layer(), attention.MIXED if paged else [FRESH]
+    layer, rows = ATTENTION.layer(), ATTENTION.MIXED if paged else [FRESH]
     for seed in range(3):
-        attention.check(layer, rows, seed)
+        ATTENTION.check(layer, rows, seed)
     why = routes.verdict("attention").why
     assert why.startswith("HK_CHECK: error 2.00e-02 exceeds the tolerance")
     assert "query lengths" in why
@@ -72,7 +82,6 @@ def scaled(
 
 
 def test_an_error_in_hk_and_a_route_that_was_switched_off(
-    attention: AttentionEngine,
     counters: RouteCounters,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -83,10 +92,10 @@ def test_an_error_in_hk_and_a_route_that_was_switched_off(
         out[query_start_loc[0] : query_start_loc[-1]] = 7.0
         raise RuntimeError("the extension is broken")
 
-    layer, tokens = attention.layer(), prefill_tokens(attention.MIXED)
+    layer, tokens = ATTENTION.layer(), prefill_tokens(ATTENTION.MIXED)
     monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", broken)
     for seed in range(2):
-        attention.check(layer, attention.MIXED, seed)
+        ATTENTION.check(layer, ATTENTION.MIXED, seed)
     why = "HK failed: RuntimeError: the extension is broken"
     fell_back(counters, why, tokens, calls=2)
     assert routes.verdict("attention").why == why
@@ -94,22 +103,22 @@ def test_an_error_in_hk_and_a_route_that_was_switched_off(
     assert why in error.getMessage()
     routes.reset()
     routes.disable("attention", "switched off by hand")
-    attention.check(layer, attention.MIXED)
+    ATTENTION.check(layer, ATTENTION.MIXED)
     counters = routes.counters("attention")
     assert dict(counters.fallbacks) == {"switched off by hand": Tally(1, tokens)}
 
 
 def test_an_extension_that_cannot_be_loaded(
-    attention: AttentionEngine, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine computes, and the reason is the loader's; nothing failed, for nothing ran."""
     monkeypatch.delattr(hk_backend, "_cpu", raising=False)
     monkeypatch.setitem(sys.modules, "hk_backend._cpu", None)
     monkeypatch.setattr("hk_backend.devices.cpu_device", cpu_device.__wrapped__)
-    attention.check(attention.layer(), attention.MIXED)
+    ATTENTION.check(ATTENTION.layer(), ATTENTION.MIXED)
     (why,) = counters.fallbacks
     assert why.startswith("the extension hk_backend._cpu cannot be loaded (")
-    fell_back(counters, why, prefill_tokens(attention.MIXED))
+    fell_back(counters, why, prefill_tokens(ATTENTION.MIXED))
     assert not routes.is_disabled("attention")
 
 
@@ -123,7 +132,6 @@ Environment = Callable[..., None]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_both_sides_compute_a_prompt(
-    attention: AttentionEngine,
     counters: RouteCounters,
     bench: Bench,
     environment: Environment,
@@ -131,25 +139,23 @@ def test_both_sides_compute_a_prompt(
 ) -> None:
     """Which is nobody's: not counted, and not checked."""
     environment(HK_CHECK="1")
-    layer = attention.measured(dtype)
+    layer = ATTENTION.measured(dtype)
     assert bench.rows == [(32, 128)]
-    assert_same_attention(bench, partial(attention.prompt, layer))
+    assert_same_attention(bench, partial(ATTENTION.prompt, layer))
     with pytest.raises(AssertionError):
-        assert_same_attention(bench, partial(attention.prompt, layer), sliding_window=16)
+        assert_same_attention(bench, partial(ATTENTION.prompt, layer), sliding_window=16)
     assert (counters.served, counters.checked_calls) == (Tally(0, 0), 0)
     assert not counters.fallbacks
-    attention.check(layer, [FRESH, Row(17)])
+    ATTENTION.check(layer, [FRESH, Row(17)])
     assert counters.checked_calls == 1
 
 
-def test_the_faster_one_computes_attention(
-    attention: AttentionEngine, counters: RouteCounters, bench: Bench
-) -> None:
-    attention.check(attention.measured(), attention.MIXED)
-    tokens = prefill_tokens(attention.MIXED)
+def test_the_faster_one_computes_attention(counters: RouteCounters, bench: Bench) -> None:
+    ATTENTION.check(ATTENTION.measured(), ATTENTION.MIXED)
+    tokens = prefill_tokens(ATTENTION.MIXED)
     assert counters.served == Tally(1, tokens)
     bench.let_the_engine_win()
-    attention.check(attention.measured(torch.bfloat16), attention.MIXED)
+    ATTENTION.check(ATTENTION.measured(torch.bfloat16), ATTENTION.MIXED)
     [(why, tally)] = counters.fallbacks.items()
     assert why.startswith("faster without HK: attention bfloat16, 4/2 heads of 64, causal")
     assert why.endswith(": 32 rows: HK 2 us, the engine 1 us")
@@ -157,42 +163,39 @@ def test_the_faster_one_computes_attention(
 
 
 def test_the_longest_prompt_of_a_step_decides(
-    attention: AttentionEngine, counters: RouteCounters, bench: Bench, environment: Environment
+    counters: RouteCounters, bench: Bench, environment: Environment
 ) -> None:
     """A layer whose parent is faster for some lengths is HK's all the same, for HK_STRICT too."""
     environment(HK_STRICT="1")
     bench.ours = lambda tokens: 4.0 if tokens < 128 else 1.0
-    layer = attention.measured()
-    attention.check(layer, [attention.EXTEND, Row(127)])
+    layer = ATTENTION.measured()
+    ATTENTION.check(layer, [ATTENTION.EXTEND, Row(127)])
     [why] = counters.fallbacks
     assert why.startswith(f"faster without HK: {KIND}")
     assert why.endswith(": 32 rows: HK 4 us, the engine 2 us")
-    fell_back(counters, why, attention.EXTEND.query + 127)
-    attention.check(layer, [attention.EXTEND, Row(128)])
-    assert counters.served == Tally(1, attention.EXTEND.query + 128)
-    attention.check(layer, [FRESH])
+    fell_back(counters, why, ATTENTION.EXTEND.query + 127)
+    ATTENTION.check(layer, [ATTENTION.EXTEND, Row(128)])
+    assert counters.served == Tally(1, ATTENTION.EXTEND.query + 128)
+    ATTENTION.check(layer, [FRESH])
     assert counters.served.calls == 1
 
 
 def test_a_kind_is_measured_once(
-    attention: AttentionEngine,
     counters: RouteCounters,
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One answer serves this process, and the next start."""
     for _ in range(2):
-        attention.check(attention.measured(), [FRESH])
+        ATTENTION.check(ATTENTION.measured(), [FRESH])
     start_again(monkeypatch)
-    attention.measured()
+    ATTENTION.measured()
     assert len(bench.rows) == 1
-    attention.measured(torch.bfloat16)
+    ATTENTION.measured(torch.bfloat16)
     assert len(bench.rows) == 2
 
 
-def test_a_probe_is_not_measured(
-    attention: AttentionEngine, counters: RouteCounters, bench: Bench
-) -> None:
+def test_a_probe_is_not_measured(counters: RouteCounters, bench: Bench) -> None:
     """Its parent computes nothing, which would be faster."""
     probe = import_module(f"{PLUGIN}.attention.probe")
     [forward] = probe.layers(((16, 0),), LayerShape(), 1)
