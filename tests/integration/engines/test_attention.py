@@ -8,7 +8,7 @@ were never in a cache. A row taken for another kind reads other keys, and its nu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -24,7 +24,7 @@ from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from tests.integration.adapter import PLUGIN
+from tests.integration.adapter import PLUGIN, Environment
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine, Whose
 from tests.integration.shared.attention.rows import FRESH, Row, orders, prefill_tokens
@@ -52,7 +52,7 @@ packed_and_paged = pytest.mark.parametrize("paged", [False, True], ids=["packed"
 @packed_and_paged
 def test_a_wrong_result_is_the_engines(
     counters: RouteCounters,
-    environment: Callable[..., None],
+    environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     paged: bool,
@@ -82,9 +82,7 @@ def scaled(
 
 
 def test_an_error_in_hk_and_a_route_that_was_switched_off(
-    counters: RouteCounters,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The call that breaks and all after it are the engine's, with one error in the log."""
 
@@ -127,15 +125,10 @@ def test_an_extension_that_cannot_be_loaded(
 
 KIND = "attention float32, 4/2 heads of 64, causal"
 
-Environment = Callable[..., None]
-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_both_sides_compute_a_prompt(
-    counters: RouteCounters,
-    bench: Bench,
-    environment: Environment,
-    dtype: torch.dtype,
+    counters: RouteCounters, bench: Bench, environment: Environment, dtype: torch.dtype
 ) -> None:
     """Which is nobody's: not counted, and not checked."""
     environment(HK_CHECK="1")
@@ -181,9 +174,7 @@ def test_the_longest_prompt_of_a_step_decides(
 
 
 def test_a_kind_is_measured_once(
-    counters: RouteCounters,
-    bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
+    counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer serves this process, and the next start."""
     for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.shared.checkpoints import LAYERS
 from tests.integration.shared.evidence import Bench, start_again
@@ -112,7 +112,7 @@ REQUEST = LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", 512, 256)
 def test_a_quantised_layer_that_vllm_computes_faster(
     bench: Bench,
     no_tiles: None,
-    environment: Callable[..., None],
+    environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     name: str,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
@@ -46,6 +45,7 @@ from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
 from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.routes import Tally, routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
 from tests.integration.shared.linear import heads
@@ -166,7 +166,7 @@ def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(method, UnquantizedFusedMoEMethod)
 
 
-def test_the_compile_key(environment: Callable[..., None]) -> None:
+def test_the_compile_key(environment: Environment) -> None:
     """A compiled graph holds the packed layout of its layers, those that HK serves, no others."""
     added = []
     devices = [f"cpu:{isa}" for isa in usable_isas()]

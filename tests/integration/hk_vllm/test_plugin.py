@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from vllm.v1.engine.core_client import EngineCoreClient
 from hk_backend.engine import loggers
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import constructing, vllm_config
 from tests.integration.hk_vllm.restore import restored
 
@@ -62,7 +63,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("value", ["1", "attention"])
-def test_on(environment: Callable[..., None], caplog: Any, value: str) -> None:
+def test_on(environment: Environment, caplog: Any, value: str) -> None:
     """Only the platform's own backends are HK's, and CUSTOM; loading twice is loading once. No
     flag, the backend's own name, and CUSTOM: each takes what the platform would choose."""
     environment(HK_BACKEND=value)
@@ -108,7 +109,7 @@ def test_custom_asks_the_platform_for_its_own_choice() -> None:
     assert platform.asked == [(None, "facts", 3), (MEMBERS.TRITON_ATTN, "facts", None)]
 
 
-def test_latent_attention_is_left_in_a_line(environment: Callable[..., None], caplog: Any) -> None:
+def test_latent_attention_is_left_in_a_line(environment: Environment, caplog: Any) -> None:
     """DeepSeek's layers, of which HK wraps no backend."""
     loggers.info_once.cache_clear()
     config = AttentionSelectorConfig(576, torch.bfloat16, "auto", None)
@@ -130,7 +131,7 @@ def test_latent_attention_is_left_in_a_line(environment: Callable[..., None], ca
 
 
 def test_an_engine_outside_the_contract(
-    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.v1.attention import backend
 
@@ -145,7 +146,7 @@ def test_an_engine_outside_the_contract(
 
 
 def test_a_platform_without_a_route(
-    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = SimpleNamespace(
         is_cpu=lambda: False,
@@ -176,7 +177,7 @@ def copied() -> list[set[str]]:
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_all_variables_are_copied(
-    environment: Callable[..., None],
+    environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     device: str,

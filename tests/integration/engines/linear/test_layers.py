@@ -4,7 +4,6 @@ models of them; and the methods that quantise them while they are loaded."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from hk_backend.engine.strict import StrictError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.adapter import LINEAR
+from tests.integration.adapter import LINEAR, Environment
 from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.devices import in_dtypes
 from tests.integration.shared.linear.layers import (
@@ -106,7 +105,7 @@ def odd() -> Any:
     return LINEAR.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
 
 
-def test_layers_are_counted_with_their_reasons(environment: Callable[..., None]) -> None:
+def test_layers_are_counted_with_their_reasons(environment: Environment) -> None:
     layers = {"one": loaded(LINEAR), "two": loaded(LINEAR), "odd": odd()}
     LINEAR.account(torch.nn.ModuleDict(layers | {"experts": LINEAR.experts()}))
     counters = routes.counters("linear")
@@ -156,7 +155,7 @@ def test_both_sides_compute_the_layer(bench: Bench, dtype: torch.dtype) -> None:
 
 
 def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
-    bench: Bench, environment: Callable[..., None]
+    bench: Bench, environment: Environment
 ) -> None:
     bench.let_the_engine_win()
     layer = loaded(LINEAR)
@@ -170,7 +169,7 @@ def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
 @pytest.mark.parametrize("by_hk", [True, False])
 def test_new_weights_are_not_measured(
     bench: Bench,
-    environment: Callable[..., None],
+    environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     by_hk: bool,
@@ -280,7 +279,7 @@ def test_layers_that_are_ignored(ignored: list[str]) -> None:
     assert type(other.quant_method).__name__.startswith("HK")
 
 
-def test_layers_that_cannot_be_quantised(environment: Callable[..., None]) -> None:
+def test_layers_that_cannot_be_quantised(environment: Environment) -> None:
     """Nobody else can compute them: an error, with the layer's name and what helps."""
     some = LINEAR.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
     with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):

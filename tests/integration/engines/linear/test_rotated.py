@@ -4,7 +4,6 @@ where HK does not take them the engine stops, as nothing else can serve them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.routing.routes import routes
 from hk_backend.terms.weight_format import rotated_activations
-from tests.integration.adapter import LINEAR
+from tests.integration.adapter import LINEAR, Environment
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
@@ -48,7 +47,7 @@ def x_of(k: int = K) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_another_rotation_would_be_seen(environment: Callable[..., None], name: str) -> None:
+def test_another_rotation_would_be_seen(environment: Environment, name: str) -> None:
     """The bound of the format holds for the checkpoint's rotation, and for no other, nor none. With
     HK_CHECK the reference computes the same layer."""
     environment(HK_CHECK="1")

@@ -19,11 +19,10 @@ from sglang.srt.model_executor.cuda_graph_config import Backend, CudaGraphConfig
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from hk_backend.terms.verdict import SERVED, refused
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention.batch import MIXED, NUM_HEADS, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
-
-Environment = Callable[..., None]
 
 # -- servers
 
@@ -86,10 +85,7 @@ def test_prefill_in_graphs(
 
 
 def test_a_broken_installation(
-    counters: RouteCounters,
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: Any,
+    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """A package of ours that does not import: SGLang's backend as it is, and a reason."""
     monkeypatch.setitem(sys.modules, "hk_sglang.attention.backend", None)

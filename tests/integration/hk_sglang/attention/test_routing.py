@@ -3,7 +3,6 @@ that are measured beside the parent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
@@ -18,6 +17,7 @@ from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
 
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch as factories
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
 from tests.integration.hk_sglang.attention.engine import as_sglangs_own, prompt
@@ -29,9 +29,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 @pytest.mark.parametrize("window", [2, 8, 40])
-def test_sliding_window(
-    counters: RouteCounters, environment: Callable[..., None], window: int
-) -> None:
+def test_sliding_window(counters: RouteCounters, environment: Environment, window: int) -> None:
     """SGLang's number of keys behind the query is one less than HK's window, HK_CHECK's too."""
     environment(HK_CHECK="1")
     server = Server([{"sliding_window_size": window - 1}])

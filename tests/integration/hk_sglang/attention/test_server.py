@@ -16,6 +16,7 @@ from sglang.srt.model_executor.model_runner_components import attention_backend_
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server, is_wrapped
 from tests.integration.hk_sglang.attention.engine import routed
@@ -69,7 +70,7 @@ def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None
     ids=str,
 )
 def test_the_users_own_choice(
-    counters: RouteCounters, environment: Callable[..., None], caplog: Any, flags: dict[str, str]
+    counters: RouteCounters, environment: Environment, caplog: Any, flags: dict[str, str]
 ) -> None:
     """Goes first: SGLang as it is, and one line that says so."""
     server = Server(changes=with_flags(**flags))
@@ -82,7 +83,7 @@ def test_the_users_own_choice(
         Server(changes=with_flags(**flags))
 
 
-def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[..., None]) -> None:
+def test_an_earlier_servers_flag(counters: RouteCounters, environment: Environment) -> None:
     """Factories that were routed for it serve the next one as SGLang made them."""
     environment(HK_BACKEND="linear")
     assert type(Server().backend) is TorchNativeAttnBackend
@@ -136,7 +137,7 @@ def registered(
 def test_one_that_computes(
     registered: Callable[[Any], Server],
     counters: RouteCounters,
-    environment: Callable[..., None],
+    environment: Environment,
     caplog: Any,
 ) -> None:
     """Its method sees every step, and the log says why HK computes none."""

@@ -3,7 +3,6 @@ that are measured beside the parent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from hk_backend.engine import cache_proof
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import (
     HEAD_SIZE,
     LAYER_NAME,
@@ -30,7 +30,7 @@ from tests.integration.hk_vllm.attention.batch import (
     Shape,
     constructing,
 )
-from tests.integration.hk_vllm.attention.engine import prompt, short_steps
+from tests.integration.hk_vllm.attention.engine import HK_CPU, STOCK_CPU, prompt, short_steps
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import EXTEND, FRESH, Row, prefill_tokens
 from tests.integration.shared.evidence import Bench, assert_same_attention
@@ -86,18 +86,14 @@ def written(write: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", [Shape(), Shape(6, 2, 96, 64), Shape(4, 4, 128, 32)], ids=str)
 def test_amx(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    amx: None,
-    monkeypatch: pytest.MonkeyPatch,
-    shape: Shape,
+    counters: RouteCounters, amx: None, monkeypatch: pytest.MonkeyPatch, shape: Shape
 ) -> None:
     """vLLM writes the form that is stated; the proof passes, and the rows are right. The parent's
     kernels are for AMX: every row is HK's."""
     assert torch.equal(written(_custom_ops.cpu_attn_reshape_and_cache), written(state))
     rows = [EXTEND, FRESH, Row(70, 85)]
     monkeypatch.setattr(cache_proof, "_proven", set())
-    layer = Layer(hk_cpu, dtype=torch.bfloat16, shape=shape)
+    layer = Layer(HK_CPU, dtype=torch.bfloat16, shape=shape)
     Batch(layer, rows).run_and_check()
     assert layer.impl._hk_form is CPU_ATTN_AMX
     assert counters.served == Tally(1, prefill_tokens(rows))
@@ -107,25 +103,25 @@ def test_amx(
 # -- what is not read
 
 
-def test_shapes_of_no_form(hk_cpu: Any, layer: Layer, amx: None) -> None:
+def test_shapes_of_no_form(layer: Layer, amx: None) -> None:
     with pytest.raises(UnknownCacheForm, match=r"expected \[blocks, 2, tokens, 128\]"):
         layer.impl._hk_form.read(torch.zeros(4, 2, 32, 130), layer.impl)
-    layer = Layer(hk_cpu, dtype=torch.bfloat16)
+    layer = Layer(HK_CPU, dtype=torch.bfloat16)
     with pytest.raises(UnknownCacheForm, match="24 tokens in a block and head size 64"):
         layer.impl._hk_form.read(layer.kv_cache[:, :, :24].contiguous(), layer.impl)
 
 
-def test_every_layer_of_a_group_is_told(hk_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_layer_of_a_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """One builder serves the layers of a group: what it cannot read none of them may."""
     from vllm.model_executor.layers.attention import Attention
 
-    layer, other = Layer(hk_cpu), "model.layers.1.attn"
+    layer, other = Layer(HK_CPU), "model.layers.1.attn"
     sizes = NUM_HEADS, HEAD_SIZE, HEAD_SIZE**-0.5, NUM_KV_HEADS
     cache = layer.config.cache_config
     with constructing(layer.config, layer.dtype):
-        second = Attention(*sizes, cache_config=cache, prefix=other, attn_backend=hk_cpu)
+        second = Attention(*sizes, cache_config=cache, prefix=other, attn_backend=HK_CPU)
     monkeypatch.setattr("hk_vllm.attention.builder.refuse_cache", lambda impls, size: "a test")
-    layer.new_builder(hk_cpu.get_builder_cls(), [LAYER_NAME, other])
+    layer.new_builder(HK_CPU.get_builder_cls(), [LAYER_NAME, other])
     assert [layer.impl._hk_cache_refusal, second.impl._hk_cache_refusal] == ["a test"] * 2
 
 
@@ -177,13 +173,9 @@ SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], torch.tensor([1.0, -1.0, 3.0, 0.0])
     ids=["window", "softcap", "alibi", "sinks", "sinks in bfloat16"],
 )
 def test_masks_reach_the_operator(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    dtype: torch.dtype,
-    arguments: dict[str, Any],
-    mask: dict[str, Any],
+    counters: RouteCounters, dtype: torch.dtype, arguments: dict[str, Any], mask: dict[str, Any]
 ) -> None:
-    Batch(Layer(hk_cpu, dtype, arguments=arguments), [EXTEND, FRESH, Row(20)]).run_and_check(**mask)
+    Batch(Layer(HK_CPU, dtype, arguments=arguments), [EXTEND, FRESH, Row(20)]).run_and_check(**mask)
     assert counters.served.tokens == 31
 
 
@@ -220,60 +212,56 @@ def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any)
     ids=["window", "cap", "alibi", "sinks"],
 )
 def test_both_sides_get_the_layers_arguments(
-    bench: Bench, hk_cpu: Any, arguments: dict[str, Any], mask: dict[str, Any]
+    bench: Bench, arguments: dict[str, Any], mask: dict[str, Any]
 ) -> None:
     """Sinks have no values yet: both compute with zeros. Nothing stays of the parent's own layer,
     and other arguments are another kind."""
-    layer = layer_of(hk_cpu, **arguments)
+    layer = layer_of(HK_CPU, **arguments)
     assert_same_attention(bench, partial(prompt, layer), **mask)
     assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
     assert layer.config.cache_config.cache_dtype == "auto"
-    layer_of(hk_cpu)
+    layer_of(HK_CPU)
     assert len(bench.rows) == 2
 
 
 def test_a_layer_that_the_parent_computes_faster(
-    bench: Bench,
-    hk_cpu: Any,
-    stock_cpu: Any,
-    counters: RouteCounters,
-    environment: Callable[..., None],
+    bench: Bench, counters: RouteCounters, environment: Environment
 ) -> None:
     """It is stock vLLM's, with its fusions and its compiled graphs; strict refuses it."""
     bench.let_the_engine_win()
-    layer, stock = layer_of(hk_cpu), layer_of(stock_cpu)
+    layer, stock = layer_of(HK_CPU), layer_of(STOCK_CPU)
     assert layer.config.compute_hash() == stock.config.compute_hash()
     assert layer.impl.supports_quant_query_input == stock.impl.supports_quant_query_input
     Batch(layer, MIXED).run_and_check()
     fell_back(counters, f"faster without HK: {KIND}: 32 rows: HK 2 us, the engine 1 us", PREFILL)
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="attention would fall back: faster without HK"):
-        layer_of(hk_cpu)
+        layer_of(HK_CPU)
 
 
-def test_kinds_of_a_group_decide_together(bench: Bench, hk_cpu: Any) -> None:
+def test_kinds_of_a_group_decide_together(bench: Bench) -> None:
     """A step is HK's where no layer of the group is slower."""
-    full = layer_of(hk_cpu)
+    full = layer_of(HK_CPU)
     bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
-    windowed = layer_of(hk_cpu, per_layer_sliding_window=16)
+    windowed = layer_of(HK_CPU, per_layer_sliding_window=16)
     full.config.compilation_config.static_forward_context["other"] = windowed.module
     assert Batch(full, MIXED).build().hk.refusal == ""
-    full.builder = full.new_builder(hk_cpu.get_builder_cls(), [LAYER_NAME, "other"])
+    full.builder = full.new_builder(HK_CPU.get_builder_cls(), [LAYER_NAME, "other"])
     assert "window of 16" in Batch(full, MIXED).build().hk.refusal
 
 
-def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None:
+def test_each_set_of_kinds_has_its_own_graphs(bench: Bench) -> None:
     """vLLM may fuse what is left to the parent."""
 
     def key(window_wins: bool) -> str:
         config = short_steps()
         bench.ours = lambda tokens: 1.0
-        Layer(hk_cpu, config=config)
+        Layer(HK_CPU, config=config)
         if not window_wins:
             bench.let_the_engine_win()
         window = 16 if window_wins else 17
         config.compilation_config.static_forward_context.clear()
-        Layer(hk_cpu, config=config, arguments={"per_layer_sliding_window": window})
+        Layer(HK_CPU, config=config, arguments={"per_layer_sliding_window": window})
         found: str = config.compute_hash()
         return found
 

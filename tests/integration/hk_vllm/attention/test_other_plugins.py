@@ -19,6 +19,7 @@ from vllm.v1.attention.selector import AttentionSelectorConfig
 
 from hk_backend.engine import loggers
 from hk_backend.routing.routes import RouteCounters
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.attention.rows import EXTEND, FRESH
@@ -70,7 +71,7 @@ class Alien:
 
 
 @pytest.fixture(autouse=True)
-def untouched(monkeypatch: pytest.MonkeyPatch, environment: Callable[..., None]) -> Iterator[None]:
+def untouched(monkeypatch: pytest.MonkeyPatch, environment: Environment) -> Iterator[None]:
     environment(HK_BACKEND="attention")
     monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
     loggers.info_once.cache_clear()

@@ -20,6 +20,7 @@ from hk_vllm.attention.layer import cache_verdict, kv_dtype, layer_verdict
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import (
     BLOCK_SIZE,
     MIXED,
@@ -30,6 +31,7 @@ from tests.integration.hk_vllm.attention.batch import (
     vllm_config,
     with_drafts,
 )
+from tests.integration.hk_vllm.attention.engine import HK_CPU
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DRAFTS, EXTEND, FRESH, SHORT_EXTEND, VERIFY
 
@@ -89,15 +91,12 @@ def test_a_cache_in_another_dtype(
 
 
 def test_batch_invariance(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    Batch(Layer(hk_cpu), MIXED).run_and_check()
+    Batch(Layer(HK_CPU), MIXED).run_and_check()
     fell_back(counters, "VLLM_BATCH_INVARIANT: not proven for HK", PREFILL)
-    assert_strict_refuses("VLLM_BATCH_INVARIANT", hk_cpu, environment)
+    assert_strict_refuses("VLLM_BATCH_INVARIANT", HK_CPU, environment)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +109,15 @@ def test_batch_invariance(
     ids=["dcp", "pcp", "microbatches"],
 )
 def test_parallel_configurations(
-    hk_cpu: Any, counters: RouteCounters, parallel: dict[str, Any], why: str
+    counters: RouteCounters, parallel: dict[str, Any], why: str
 ) -> None:
-    layer = Layer(hk_cpu)
+    layer = Layer(HK_CPU)
     layer.builder._hk_refusal = refuse_parallel(vllm_config(**parallel).parallel_config)
     Batch(layer, MIXED).run_and_check()
     fell_back(counters, why, PREFILL)
 
 
-def assert_strict_refuses(
-    why: str, backend: Any, environment: Callable[..., None], **layer: Any
-) -> None:
+def assert_strict_refuses(why: str, backend: Any, environment: Environment, **layer: Any) -> None:
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match=why):
         Layer(backend, **layer)
@@ -171,31 +168,27 @@ def test_batches_that_say_less(
 @pytest.mark.parametrize(
     "more", [{"method": "draft_model"}, {"method": "eagle", "parallel_drafting": True}], ids=str
 )
-def test_drafters_that_add_slots(
-    hk_cpu: Any, counters: RouteCounters, more: dict[str, Any]
-) -> None:
+def test_drafters_that_add_slots(counters: RouteCounters, more: dict[str, Any]) -> None:
     """Their first pass has tokens that no engine's numbers tell from a prompt's."""
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, **more))
+    layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, **more))
     batch = Batch(layer, MIXED)
     batch.forward(layer.builder.build_for_drafting(batch.common_metadata(), 0))
     batch.check()
     fell_back(counters, "drafting", PREFILL)
 
 
-def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+def test_adaptive_verification(counters: RouteCounters) -> None:
     """The device trims drafts: where its rows begin is not what the host believes."""
     config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
-    Batch(Layer(hk_cpu, config=config), MIXED).run_and_check()
+    Batch(Layer(HK_CPU, config=config), MIXED).run_and_check()
     fell_back(counters, "adaptive verification", PREFILL)
 
 
 @pytest.mark.parametrize("build", ["drafting", "fast"])
 @pytest.mark.parametrize("method", ["eagle", "mtp"])
-def test_the_first_pass_of_a_drafter(
-    hk_cpu: Any, counters: RouteCounters, build: str, method: str
-) -> None:
+def test_the_first_pass_of_a_drafter(counters: RouteCounters, build: str, method: str) -> None:
     """Over the target's tokens, and without a word on which rows are prompts'."""
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, method))
+    layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, method))
     batch = Batch(layer, [FRESH, VERIFY, EXTEND, SHORT_EXTEND])
     common = batch.common_metadata(is_prefilling=None)
     if build == "drafting":

@@ -29,6 +29,7 @@ from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import refused
 from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, Batch, Layer
+from tests.integration.hk_vllm.attention.engine import HK_CPU, STOCK_CPU
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
@@ -163,13 +164,11 @@ def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert impl.supports_quant_query_input
 
 
-def test_in_vllms_chunked_local_attention(
-    hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
-) -> None:
+def test_in_vllms_chunked_local_attention(counters: RouteCounters) -> None:
     """vLLM derives a builder from ours that cuts every request into rows of one chunk."""
     rows = [Row(1, 69), Row(40, 50), Row(70), Row(64, 64)]
     outputs = []
-    for backend in (hk_cpu, stock_cpu):
+    for backend in (HK_CPU, STOCK_CPU):
         layer = Layer(backend)
         local = create_chunked_local_attention_backend(backend, BLOCK_SIZE)
         layer.builder = layer.new_builder(local.get_builder_cls())

@@ -11,7 +11,7 @@ host. AITER_FA's own builder does read; in a step that HK computes it is not ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -28,6 +28,7 @@ from hk_backend.ops import attention
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
@@ -75,7 +76,7 @@ def test_orders(
     cache: str,
     device: str,
     counters: RouteCounters,
-    environment: Callable[..., None],
+    environment: Environment,
 ) -> None:
     """x, the channels that a ROCm cache keeps together, is 16 bytes: 4 values or 8; 16 of an FP8
     cache, which has the scales that the parent's own kernels apply."""
@@ -198,7 +199,7 @@ def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHo
 
 
 @pytest.fixture
-def layer(parent: Parent, device: OnTheHost, environment: Callable[..., None]) -> Layer:
+def layer(parent: Parent, device: OnTheHost, environment: Environment) -> Layer:
     environment(HK_DEVICE="hip")
     return rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
 

@@ -5,7 +5,7 @@ pytest tests/integration/hk_vllm/rocm/defaults --into docs/routing.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from hk_backend.devices.hip.emulated import emulated_device
 from hk_backend.routing.routes import RouteCounters, routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.rocm import torch_kernels
 from tests.integration.hk_vllm.rocm.defaults.run import hold
 from tests.integration.hk_vllm.rocm.defaults.session import AITER_OFF, DEFAULTS, Setting
@@ -51,9 +52,7 @@ def parent_of(cell: Cell) -> Parent:
 
 
 @pytest.fixture
-def emulated(
-    small: None, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def emulated(small: None, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     """HK's kernels in the emulator, the backends' own in torch."""
     torch_kernels.install(monkeypatch)
     environment(HK_DEVICE="emulated:gfx950")
