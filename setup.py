@@ -1,21 +1,21 @@
 """Builds the native parts of hk_backend with pybind11 and ninja.
 
-    _cpu                    csrc/cpu: the host kernels
-    _emulator               csrc/emulator: the GPU emulator
-    _hip                    csrc/hip: the launcher of GPU kernels
-    libhk_emulated_hip.so   the emulator behind libamdhip64's C interface
+`_cpu` (csrc/cpu) has the host kernels.
+`_emulator` (csrc/emulator) is the GPU emulator.
+`_hip` (csrc/hip) is the launcher of GPU kernels.
+`libhk_emulated_hip.so` is the emulator behind libamdhip64's C interface.
 
-Sources that are worth it are compiled once per instruction set with its own flags; which one runs
-is chosen at run time. Nothing of torch is linked: the extensions take pointers, dtypes, sizes and
-strides, and find torch's own OpenMP runtime in the process.
+Sources that gain from it are compiled once for each instruction set, with its own flags; the
+processor decides at run time which one runs. The extensions do not link to torch: they take
+pointers, dtypes, sizes and strides, and find torch's own OpenMP runtime in the process.
 
-HK_ISA_LEVELS=native compiles only the host kernels that this machine's processor executes; all, the
-default, those of every instruction set of its architecture.
+HK_ISA_LEVELS=all (the default) compiles the host kernels for every instruction set of the
+architecture. HK_ISA_LEVELS=native compiles only those that this machine's processor executes.
 
-HK_NATIVE=host leaves out the emulator, which takes half the time; serving needs none of it.
-HK_NATIVE=0 leaves out all of them: for a second environment of the same Python over one source
-tree, which the first has compiled already, and for one that only reads the source. Both are for
-editable installs, and make no wheel.
+HK_NATIVE=host leaves out the emulator, which takes half the time and which serving does not need.
+HK_NATIVE=0 builds no native part. It is for an environment that only reads the source, or for a
+second environment of the same Python, over a source tree that the first has compiled. Both values
+are for editable installs, and make no wheel.
 """
 
 import os
@@ -38,13 +38,13 @@ HIP_LIBRARY = "libhk_emulated_hip.so"
 NATIVE = os.environ.get("HK_NATIVE", "all")
 EXTENSIONS = {"all": ("_cpu", "_emulator", "_hip"), "host": ("_cpu", "_hip"), "0": ()}
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
-# what is called rarely: bindings, and the emulator on a processor that nobody has any more
+# for rarely called code: bindings, and the emulator on processors that nobody has any more
 COLD = "-O1"
-# GCC 12 sees an overlap in const char* + std::string
+# GCC 12 warns of an overlap in const char* + std::string
 EMULATOR_WARNINGS = "-Wno-restrict"
 # -ffp-contract=fast: a * b + c on a vector is one fused instruction
 CPU_KERNEL = "-ffp-contract=fast -fno-trapping-math -Wno-maybe-uninitialized"  # GCC 12 on max_ps
-# the emulated instructions round where the hardware rounds, and nowhere else
+# emulated instructions round only where the hardware rounds
 SEMANTICS = "-ffp-contract=off -fno-trapping-math"
 ISA_FLAGS = {"portable": ""}
 if platform.machine() in ("x86_64", "AMD64"):
@@ -86,7 +86,7 @@ class NinjaBuildExt(build_ext):
 
 
 class CompleteWheel(bdist_wheel):
-    """An editable install makes its own wheel and does not come here."""
+    """Refuses to build a wheel without all native parts; editable installs do not come here."""
 
     def run(self) -> None:
         if NATIVE != "all":
@@ -151,10 +151,10 @@ def cpu_isas() -> list[str]:
 
 
 def macros(flags: str) -> set[str]:
-    """The instructions that `flags` let the compiler use, as the names that it defines for them."""
+    """Macros that the compiler defines for the instructions that `flags` let it use."""
     command = ["c++", *flags.split(), "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    # the others are of the tuning: -march=native defines __znver5, say, instead of __k8
+    # other macros name the tuning: -march=native may define __znver5 instead of __k8
     return set(re.findall(r"^#define (__(?:SSE|AVX|AMX|FMA|F16C)\w*) 1$", done.stdout, re.M))
 
 
@@ -171,14 +171,14 @@ def cpu_objects(ninja: Ninja) -> list[str]:
         flags = shared
         if source.name.startswith("bindings"):
             flags += f" {COLD}"
-        elif source.stem == "instruction_sets":  # no other file is compiled again for a new level
+        elif source.stem == "instruction_sets":  # a new level recompiles no other file
             flags += f" '-DHK_CPU_LEVELS={' '.join(f'LEVEL({isa})' for isa in isas)}'"
         objects.append(ninja.compile(source.stem, source, flags))
     return objects
 
 
 def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
-    """Objects that both libraries need, those of the Python module, those of the HIP one."""
+    """Objects of both libraries, of the Python module alone, and of the HIP library alone."""
     common, python, hip = [], [], []
     shared = f"-I{EMULATOR.resolve()}"
     if "avx2" in EMULATOR_ISAS:
@@ -233,7 +233,7 @@ setup(
         "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },
-    include_package_data=False,  # or folders of data would be taken for packages
+    include_package_data=False,  # otherwise folders of data would be taken for packages
     ext_modules=[Extension(f"hk_backend.{name}", sources=[]) for name in EXTENSIONS[NATIVE]],
     cmdclass={"build_ext": NinjaBuildExt, "bdist_wheel": CompleteWheel},
 )

@@ -1,1 +1,4 @@
-"""Serving and kernel benchmarks, and the demo: the top floor, run from a checkout."""
+"""Serving and kernel benchmarks, and the demo, run from a checkout.
+
+No other package imports this one.
+"""

@@ -40,7 +40,7 @@ BACKENDS_HELP = (
 
 
 class EngineName(str, Enum):
-    """`--engine`: see `bench_serving.engines`."""
+    """Values of `--engine`: see `bench_serving.engines`."""
 
     vllm = "vllm"
     sglang = "sglang"
@@ -223,7 +223,7 @@ def kernels(
 
 
 def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
-    """Ends the command."""
+    """Model GPU kernels and linear layers, write the results and end the command."""
     from bench_serving import modelled, modelled_linear
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
@@ -256,7 +256,7 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
 
 
 def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
-    """`typer.BadParameter` for an option that was given on the command line."""
+    """Raise `typer.BadParameter` for any of these options that is on the command line."""
     for name in names:
         if options.is_given(context, name):
             raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}")
@@ -278,7 +278,7 @@ def _installed(engine: Engine) -> Engine:
 
 
 def _need_plots() -> None:
-    """End the command in one line where matplotlib is missing, as in the demo's environment."""
+    """End the command with one line if matplotlib is missing, as in the demo's environment."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
@@ -296,7 +296,7 @@ def _tell_aside(line: str) -> None:
 
 @contextmanager
 def _errors_in_words() -> Iterator[None]:
-    """An expected failure as one message and exit code 1."""
+    """Print an expected failure as one message, and end the command with exit code 1."""
     from bench_serving.demo import DemoError
     from bench_serving.llamacpp.errors import ConvertError
     from bench_serving.perplexity import PlanError

@@ -1,4 +1,7 @@
-"""What is compared: an engine stock and with HK, and llama.cpp, in a dtype and a quantisation."""
+"""Candidates of a comparison: an engine, stock or with HK, or llama.cpp.
+
+Each may have its own dtype and quantisation.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from bench_serving.llamacpp.formats import FORMATS, UNQUANTIZED
 from bench_serving.server import BACKENDS, LLAMA_CPP, Backend, Server
 
 CONVERTED_FROM = ("auto", "bfloat16")
-"""The dtypes that llama.cpp's files stand for, quantised or not."""
+"""The dtypes of a checkpoint that llama.cpp's files may represent, quantised or not."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the servers that are compared, as `BACKEND[:DTYPE[:QUANTIZATION]]` names it.
+    """One of the compared servers, named as `BACKEND[:DTYPE[:QUANTIZATION]]`.
 
-    `dtype`, `quantization`: None if the name leaves them out; then they are the plan's.
+    `dtype`, `quantization`: None: the name leaves them out, and the plan's apply.
     """
 
     name: str
@@ -29,10 +32,11 @@ class Candidate:
 
     @classmethod
     def parse(cls, name: str) -> Candidate:
-        """
+        """The candidate that `name` describes.
+
         Raises:
-            ValueError: it begins with no backend, has more than three parts, or asks llama.cpp for
-                a dtype or a format that it is not given.
+            ValueError: the name begins with no backend, has more than three parts, or names a dtype
+                or a format that llama.cpp does not serve.
         """
         backend, *rest = name.split(":")
         if backend not in BACKENDS or len(rest) > 2 or not all(rest):
@@ -53,10 +57,10 @@ class Candidate:
         return self.backend == LLAMA_CPP
 
     def check_dtype(self, dtype: str) -> None:
-        """Whether llama.cpp's file can stand for this one, or the plan's `dtype`.
+        """Check that llama.cpp serves the candidate's dtype, or else the plan's `dtype`.
 
         Raises:
-            ValueError: it is another.
+            ValueError: llama.cpp does not serve the dtype.
         """
         wanted = self.dtype or dtype
         if wanted not in CONVERTED_FROM:
@@ -68,7 +72,7 @@ class Candidate:
     def server(
         self, engine: Engine, model: Path, dtype: str, log: Path, arguments: Sequence[str] = ()
     ) -> Server:
-        """The engine's, stock or with HK; what is not in its name is the plan's."""
+        """The engine's server, stock or with HK; settings that the name leaves out are given."""
         if self.quantization:
             arguments = [*arguments, "--quantization", self.quantization]
         return Server(engine, model, self.backend, self.dtype or dtype, log, arguments)

@@ -1,4 +1,4 @@
-"""The routing counters of a server, read from its `/metrics`."""
+"""Reads the routing counters of a server from its `/metrics`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from hk_backend.routing.routes import Tally
 
 @dataclass
 class RouteTotals:
-    """What became of one route's prefill work."""
+    """Counters of one route's prefill work, by who computed it."""
 
     served: Tally = field(default_factory=Tally)
     fallbacks: dict[str, Tally] = field(default_factory=dict)
     dummy: Tally = field(default_factory=Tally)
     captured: Tally = field(default_factory=Tally)
     layers_left: dict[str, int] = field(default_factory=dict)
-    """Layers that the engine computes since its model was loaded, by reason."""
+    """Number of layers left to the engine when its model was loaded, by reason."""
 
     @property
     def routed_share(self) -> float:
-        """Share of prefill tokens that HK computed; 0 if it computed none, whatever the reason."""
+        """Share of prefill tokens that HK computed; 0 if it computed none, for any reason."""
         missed = sum(tally.tokens for tally in self.fallbacks.values())
         total = self.served.tokens + missed
         return self.served.tokens / total if total else 0.0
 
     @property
     def share_of_hks(self) -> float:
-        """The same of the tokens that were HK's to compute: not those that the engine computes
-        faster, by measurement; 1 if all are."""
+        """Share that HK computed of the prefill tokens that were meant for HK.
+
+        Tokens that the engine computes faster, by measurement, do not count; 1: all are such.
+        """
         left = {why for why in self.fallbacks if why.startswith(SLOWER)}
         reasons = {*self.fallbacks, *self.layers_left}
         if not self.served.calls and reasons and all(why.startswith(SLOWER) for why in reasons):
@@ -44,14 +46,14 @@ class RouteTotals:
 
 
 def read(url: str) -> dict[str, RouteTotals]:
-    """The counters of the server at `url`, by route; empty if it publishes none (stock)."""
+    """Read the counters of the server at `url`, by route; empty: it is stock and has none."""
     response = httpx.get(f"{url}/metrics", timeout=30)
     response.raise_for_status()
     return parse(response.text)
 
 
 def parse(text: str) -> dict[str, RouteTotals]:
-    """The same from the text of `/metrics`."""
+    """Parse the counters in the text of `/metrics`, by route."""
     routes: dict[str, RouteTotals] = {}
     for family in text_string_to_metric_families(text):
         if family.name == "hk_backend_layers":
@@ -77,7 +79,7 @@ def _parse_layers(samples: Iterable[Any], routes: dict[str, RouteTotals]) -> Non
 
 
 def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
-    """The sum over several servers."""
+    """The sum of several servers' counters."""
     total: dict[str, RouteTotals] = {}
     for part in parts:
         for route, totals in part.items():
@@ -100,7 +102,7 @@ def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
 
 
 def share_between(before: dict[str, RouteTotals], after: dict[str, RouteTotals]) -> float:
-    """Share of the prefill tokens between two readings, over all routes, that HK computed."""
+    """Share of prefill tokens that HK computed between two readings, over all routes."""
 
     def tokens(routes: dict[str, RouteTotals]) -> tuple[int, int]:
         served = sum(totals.served.tokens for totals in routes.values())

@@ -1,8 +1,8 @@
-"""`make demo`, `make demo-sglang`: a real Llama, stock and with HK, compared in one run.
+"""`make demo`, `make demo-sglang`: compares a real Llama, stock and with HK, in one run.
 
-Both servers answer the same questions in both dtypes. In float32 greedy tokens must be equal, and
-every token's log-probability within `LOGPROB_LIMIT`. The same prompts are timed on both servers, in
-alternation. A promise that does not hold makes the demo fail, after the results are written.
+Both servers answer the same questions in both dtypes. In float32, greedy tokens must be equal, and
+log-probabilities may differ by `LOGPROB_LIMIT`. The same prompts are timed on both servers, in
+alternation. The demo fails if results break a promise; it writes them first.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ QUESTIONS = (
 )
 ANSWER_TOKENS = 64
 SECONDS = 30.0
-"""Between two lines of a start that takes long, where there is no terminal."""
+"""Seconds between two lines of progress of a server's start, where there is no terminal."""
 ORDINARY_TOKENS = range(1000, 40000)
-"""Token ids for timed prompts: ordinary ones, no control tokens."""
+"""Token ids for timed prompts, without control tokens."""
 
 
 class DemoError(RuntimeError):
@@ -69,10 +69,10 @@ def run(
     """Run the demo and write `<engine.demo>.json` and `<engine.demo>-run.json` into `results`.
 
     Returns:
-        what did not hold; empty if all is well.
+        promises that the results break; empty: none.
 
     Raises:
-        DemoError, FetchError, ServerError: it could not be run.
+        DemoError, FetchError, ServerError: the demo could not be run.
     """
     checkpoint = ensure_checkpoint(models)
     device, verdict = status.resolve_device()
@@ -144,7 +144,7 @@ def _start(
     results: Path,
     console: Console,
 ) -> Server:
-    """A server that ends with `stack`; one line says how long its start took."""
+    """Start a server that ends with `stack`, and print how long its start took."""
     log = results / "logs" / f"{engine.demo}-{backend}-{dtype}.log"
     title = f"{engine.title} {'with HK' if backend == 'hk' else 'stock'}, {dtype}: start"
     start = time.monotonic()
@@ -184,13 +184,13 @@ def _compare_answers(clients: dict[Backend, Client], found: Results, console: Co
         distances += [abs(a - b) for a, b in zip(stock, hk, strict=True)]
     found.same_answers["fp32"] = same
     found.tokens_equal = same == len(QUESTIONS)
-    # max() would pass over a NaN
+    # max() would ignore NaN
     found.max_logprob_diff = max(distances) if all(map(math.isfinite, distances)) else None
     console.print()
 
 
 def _count_same_answers(clients: dict[Backend, Client]) -> int:
-    """How many questions both servers answer with the same greedy tokens."""
+    """Number of questions that both servers answer with the same greedy tokens."""
     return sum(_same_tokens(_ask(clients, question)) for question in QUESTIONS)
 
 
@@ -211,19 +211,19 @@ def _time_prefill(
     name: str,
     console: Console,
 ) -> tuple[dict[Backend, list[float]], int]:
-    """Time fresh random prompts, the same for each backend, in turn.
+    """Time fresh random prompts on the backends in turn, the same prompts for each.
 
     Args:
-        settle: waits until no server uses the cores; returns whether none does.
+        settle: function that waits until no server uses the cores; returns whether none does.
 
     Returns:
-        seconds to the first token of each round, by backend; and how many prompts were timed while
-        a server still used the cores.
+        seconds to the first token of each round, by backend; and the number of prompts that were
+        timed while a server still used the cores.
     """
     disturbed = 0
     samples: dict[Backend, list[float]] = {backend: [] for backend in clients}
     for turn in range(-1, rounds):  # round -1 warms up
-        # a text, not the number: seeds 1 and -1 are the same, and a repeated prompt is cached
+        # a text as seed: the numbers 1 and -1 give the same prompt, which would be cached
         prompt = random.Random(f"{name} {turn}").choices(ORDINARY_TOKENS, k=prompt_tokens)
         for backend in order_of_round(list(clients), turn):
             disturbed += not settle()
@@ -247,7 +247,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    """Whole or not at all: an interrupted run leaves the results of the last one."""
+    """Write a JSON file in one rename: an interrupted run keeps the last run's results."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")

@@ -19,7 +19,8 @@ def print_report(
     """Print both tables and the lines that explain them.
 
     Args:
-        prompt_tokens: of each timed prompt. rounds: how often each server was timed.
+        prompt_tokens: number of tokens of each timed prompt.
+        rounds: number of times that each server was timed.
     """
     console.print()
     console.print(_routing(found))
@@ -51,7 +52,10 @@ def _routing(found: Results) -> Table:
 
 
 def _left_lines(found: Results, engine: str) -> Iterator[str]:
-    """Lines for what the engine computed: one for each reason; what measured faster by dtype."""
+    """Yields lines on the work that the engine computed, one for each reason.
+
+    Layers that the engine was measured to be faster at are grouped by operator and dtype.
+    """
     left = [(why, tally["calls"], "calls") for why, tally in found.fallbacks.items()]
     left += [(why, layers, "layers") for why, layers in found.layers_left.items()]
     faster: dict[tuple[str, str], list[tuple[str, int]]] = {}
@@ -102,14 +106,14 @@ def fastest(found: Results, backend: str) -> tuple[str, float]:
 
 
 def _fastest_lines(found: Results) -> Iterator[str]:
-    """The comparison that a sceptic asks for."""
+    """Yields a line that compares both servers, each in its fastest dtype."""
     (stock_dtype, stock), (hk_dtype, hk) = (fastest(found, b) for b in ("stock", "hk"))
     said = f"Each in its fastest dtype, HK ({hk_dtype}) runs at {hk / stock:.2f} of stock's speed"
     yield f"{said} ({stock_dtype})."
 
 
 def loss_lines(found: Results) -> Iterator[str]:
-    """A line for each dtype in which HK is slower, with the reason as far as the run shows it."""
+    """Yields a line for each dtype in which HK is slower, with a reason if the run shows one."""
     for name, dtype in DTYPES.items():
         ratio = found.prefill_tok_s["hk"][name] / found.prefill_tok_s["stock"][name]
         if ratio >= 1:
@@ -143,7 +147,7 @@ def _answer_lines(found: Results) -> Iterator[str]:
 
 
 def next_steps(engine: Engine, model: str) -> list[str]:
-    """Lines on what to do after the demo; the commands among them run as they are."""
+    """Lines on what to do after the demo; commands in them can be pasted."""
     if engine.name != "vllm":
         return ["Next: docs/sglang.md says how to serve your own model."]
     return [

@@ -1,4 +1,4 @@
-"""The demo's results: the contents of its JSON file, and which promises they break."""
+"""The demo's results: the contents of its JSON file, and the promises that they break."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ROUTED_SHARE = 0.99
 
 @dataclass
 class Results:
-    """The contents of `demo.json`, key by key.
+    """The contents of the demo's JSON file, key by key.
 
     Attributes:
-        machine: processor, cores that the servers may use, HK's device and versions.
-        warnings: why the figures may mislead.
+        machine: processor, number of cores that the servers may use, and versions.
+        warnings: reasons why the figures may mislead.
         shares: share of prefill tokens that HK computed, by dtype and route.
-        answers: HK's in float32.
-        same_answers: how many of them have the same greedy tokens as stock's, by dtype.
-        spread: (slowest - fastest) / median of a backend's rounds, the larger one, by dtype.
+        answers: HK's answers in float32.
+        same_answers: number of answers with the same greedy tokens as stock's, by dtype.
+        spread: (slowest - fastest) / median of the rounds, of the noisier backend, by dtype.
     """
 
     model: str
@@ -46,12 +46,12 @@ class Results:
     spread: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; the engine's version stands under its name."""
+        """The results as plain data; the engine's version is stored under the engine's name."""
         model, engine, *others = asdict(self).items()
         return dict([model, *engine[1].items(), *others])
 
     def enter_totals(self, totals: dict[str, RouteTotals]) -> None:
-        """Take the routing counters of all HK servers together."""
+        """Store the routing counters of all HK servers together."""
         for route, total in totals.items():
             on = total.served.calls > 0
             reasons = [*total.fallbacks, *total.layers_left]
@@ -68,7 +68,7 @@ class Results:
                     sums[name] += count
 
     def failures(self) -> list[str]:
-        """Promises of the demo that these results break."""
+        """The demo's promises that these results break."""
         failures = []
         if not self.routes:
             failures.append("HK served nothing: the server publishes no routing counters")

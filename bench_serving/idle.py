@@ -1,4 +1,4 @@
-"""Waiting until servers that were just measured leave the cores to the next one."""
+"""Waits until servers that were just measured no longer use the cores."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import psutil
 
 WINDOW_SECONDS = 0.2
 IDLE_SHARE = 0.05
-"""Processor time of all servers within a window, as a share of it, below which they are idle."""
+"""Processor time of all servers, as a share of a window, below which they count as idle."""
 MOST_SECONDS = 5.0
 
 
 def wait_until_idle(processes: Iterable[int], most: float = MOST_SECONDS) -> bool:
     """Wait until processes and all that they started are idle, at most `most` seconds.
 
-    vLLM's workers look for the next request without a pause for a second after each one
+    After each request, vLLM's workers poll for the next one without a pause for a second
     (`SpinCondition` in vllm/distributed/device_communicators/shm_broadcast.py, 0.32). On a core
-    that both servers use, that took up to two thirds of the other's time.
+    that both servers use, polling took up to two thirds of the other server's time.
 
     Args:
         processes: ids of the servers' first processes.
 
     Returns:
-        whether they became idle.
+        whether the processes became idle.
     """
     servers = list(processes)
     deadline = time.monotonic() + most

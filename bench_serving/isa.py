@@ -1,4 +1,4 @@
-"""Hides from an engine what its process is held below; imports nothing of HK."""
+"""Hides instruction sets above the process's limit from an engine; imports nothing of HK."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ BEYOND: dict[str, dict[str, tuple[str, ...]]] = {
         "AVX512_CORE_AMX": AMX_FP16,
     },
 }
-"""Names that torch.cpu may no longer find, by variable and value.
+"""Functions of torch.cpu that must return False, by environment variable and its value.
 
-Each value holds a process to a level of HK's (hk_backend/bench/isa.py): torch has no name for those
-with bfloat16."""
+Each value limits a process to one of HK's instruction sets (hk_backend/bench/isa.py). torch has no
+names for those with bfloat16.
+"""
 
 
 def hide() -> None:
-    """Let torch.cpu find nothing beyond the level that this process is held to, if it is to one.
+    """Let torch.cpu report no instruction set above the limit of this process, if it has one.
 
-    Engines choose kernels, and vLLM which of its compiled libraries it loads, by what torch.cpu
-    finds: so they choose as they would on such a machine.
+    By these reports engines choose kernels, and vLLM its compiled library. They then choose as on a
+    machine that has no more.
     """
     for variable, values in BEYOND.items():
         for name in values.get(os.environ.get(variable, ""), ()):

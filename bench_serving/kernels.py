@@ -1,4 +1,4 @@
-"""`python -m bench_serving kernels`: the operators' benchmarks as JSON, Markdown and plots."""
+"""`python -m bench_serving kernels`: benchmarks operators, with JSON, Markdown and plots."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Plan(Protocol):
     def rounds(self) -> int: ...
 
     def run(self, on_case: Callable[[str], object]) -> Iterator[Any]:
-        """A row per case and candidate, failed ones included."""
+        """Yields one row for each case and candidate, failed ones included."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """How the rows of one operator's benchmark are shown; `name` also names its files."""
+    """The table and the plot of one operator's benchmark; `name` also names its files."""
 
     name: str
     table: Comparison
@@ -46,7 +46,7 @@ OPERATORS = {
 def measure(operator: Operator, plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Any]:
     """Run `plan` and write `<operator>.json`, `.md` and plots into `out`.
 
-    What was measured until an interrupt is written too.
+    After an interrupt, the rows measured so far are written.
     """
     environment = settings.environment(plan.rounds)
     rows: list[Any] = []
@@ -69,7 +69,7 @@ def _write(operator: Operator, environment: dict[str, Any], rows: list[Any], out
 def write(
     file: Path, environment: dict[str, Any], rows: Sequence[Any], summary: str, tables: str
 ) -> None:
-    """`file` as `.json` and `.md`: what the figures depend on, and the figures."""
+    """Write `file` as `.json` and `.md`: the conditions of the benchmark, and its figures."""
     file.parent.mkdir(parents=True, exist_ok=True)
     report = {"environment": environment, "cases": [row.as_json() for row in rows]}
     file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
@@ -78,7 +78,7 @@ def write(
 
 
 def title(name: str, environment: dict[str, Any]) -> str:
-    """What a plot's numbers depend on, so that it stands alone."""
+    """The title of a plot: the conditions that its numbers depend on."""
     device, threads, rounds = (environment[key] for key in ("device", "threads", "rounds"))
     lines = [
         f"{name}, {device}, {threads} threads, medians of {rounds} rounds",

@@ -1,5 +1,7 @@
-"""`python -m bench_serving kernels --modelled`: our GPU kernels by the timing model, beside what
-others published."""
+"""`python -m bench_serving kernels --modelled`: compares modelled and published GPU kernels.
+
+HK's kernels are timed by the timing model; others' times are published figures.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from hk_backend.timing.launch import trace
 
 ARCH = "gfx950"
 KEYS = ("packed", "paged", "split", "tokens")
-"""How keys and values lie: packed, or in a cache; `paged` is in pages of 16, `tokens` of one."""
+"""Layouts of keys and values: packed, or in a cache; `paged`: pages of 16, `tokens`: of one."""
 PLAIN: dict[str, Fact] = {"mask": NO_MASK, "padded": False}
 VARIANTS: dict[str, dict[str, dict[str, Fact]]] = {
     "attention_prefill": {
@@ -32,18 +34,18 @@ VARIANTS: dict[str, dict[str, dict[str, Fact]]] = {
     },
     "gemm": {"": {}},
 }
-"""Facts that select a kernel besides its format, for each operator and by the words for them."""
+"""Variants of each operator's kernels, with the facts that select each variant's kernel."""
 BASE = "paged"
-"""The variant that those in bf16 are compared with: pages of 16 tokens."""
+"""The variant that other bf16 variants are compared with: pages of 16 tokens."""
 
 
 class CaseError(ValueError):
-    """A choice of cases that leaves none."""
+    """The chosen words select no case."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Our kernels that compute the same, on one shape of a panel: the launch takes one of them."""
+    """One shape of a panel, with the HK kernels that compute it; the launch takes one of them."""
 
     panel: Panel
     size: int
@@ -56,18 +58,18 @@ class Case:
 
     @property
     def line(self) -> str:
-        """Ours."""
+        """Name of HK's line in tables and plots."""
         return f"HK {self.variant}".strip()
 
     @property
     def base(self) -> str:
-        """The variant that this one is compared with: in FP8, the same cache in bf16."""
+        """The variant that this one is compared with; for FP8, the same cache in bf16."""
         keys, _, fp8 = self.variant.partition(" ")
         return keys if fp8 else BASE
 
     @property
     def peers(self) -> dict[str, int]:
-        """Published TFLOP/s."""
+        """Published TFLOP/s at this size, by the name of the kernel."""
         return {name: rates[self._place] for name, rates in self.panel.rates.items()}
 
     @property
@@ -83,8 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """A case with the modelled figures of the kernel that serves it, or the error that it failed
-    with."""
+    """A case with the modelled figures of the kernel that serves it, or with its error."""
 
     case: Case
     kernel: str = ""
@@ -95,22 +96,22 @@ class Row:
 
     @property
     def model_error(self) -> float | None:
-        """Root mean square, as a share; None: unknown."""
+        """Relative root-mean-square error of the timing model; None: unknown."""
         return calibration.error_of(self.case.panel.operator)
 
     def label_of(self, line: str) -> str:
-        """How a modelled line is called in a table and a plot."""
+        """Label of a modelled line in tables and plots, with the model's error."""
         error = self.model_error
         return f"{line}, modelled" + (", error unknown" if error is None else f" ±{error:.0%}")
 
     @property
     def ratio(self) -> float:
-        """Rate over that of the best published peer."""
+        """HK's modelled rate over that of the best published kernel."""
         return self.tflops / max(self.case.peers.values())
 
     @property
     def ratio_modelled(self) -> float | None:
-        """Rate over that of HipKittens' kernel by the same model; None: it is not modelled."""
+        """HK's rate over HipKittens' rate, both modelled; None: HipKittens' is not."""
         other = self.case.hipkittens_modelled
         return self.tflops / other if other else None
 
@@ -137,10 +138,11 @@ class Row:
 
 
 def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
-    """Every published shape with each of our kernels; or those with the words of `chosen` in their
-    names: `d128 causal,gemm n4096` is all of d128 causal, and one GEMM.
+    """Every published shape with each variant of HK's kernels; or those that `chosen` selects.
 
-    Raises `CaseError` for words that select nothing.
+    A part of `chosen` between commas selects the cases whose names contain all of its words:
+    `d128 causal,gemm n4096` selects all of d128 causal, and one GEMM. Raises `CaseError` for a part
+    that selects nothing.
     """
     every = [
         Case(panel, size, variant, _alternatives(kernels, panel, more))
@@ -164,7 +166,7 @@ def _alternatives(kernels: Catalogue, panel: Panel, more: Mapping[str, Fact]) ->
 
 
 def run(chosen: Sequence[Case], workers: int, tell: Callable[[str], object]) -> Iterator[Row]:
-    """A row per case, failed ones included; as many at a time as there are workers."""
+    """Yields one row for each case, failed ones included; `workers` threads model them."""
     with ThreadPoolExecutor(workers) as pool:
         try:
             for done, row in enumerate(pool.map(_row, chosen), 1):

@@ -1,5 +1,7 @@
-"""The linear layers of `kernels --modelled`: what serves a GPU, by the timing model, beside what
-others published; as JSON, Markdown, and a table in a document."""
+"""Linear layers of `kernels --modelled`: HK's modelled launches beside published times.
+
+The results are written as JSON, as Markdown, and as tables in a document.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,21 @@ from hk_backend.measurements.launches import Launches
 from hk_backend.timing import calibration
 
 WORD = "linear"
-"""Of `--cases`."""
+"""Word of `--cases` that selects the linear layers."""
 BEGIN = "<!-- modelled linear layers: written by `make modelled` -->\n"
 END = "<!-- end of modelled linear layers -->\n"
 HEADINGS = ("layer", "M", "HK us", "published us", "ratio", "kernel", "splits")
 
 
 def model(kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], object]) -> list[Row]:
-    """Model every published figure and write `modelled_linear.json` and `.md` into `out`."""
+    """Model every published case and write `modelled_linear.json` and `.md` into `out`."""
     rows = list(OnDevice.parse(Clock(kernels.arch, workers), Launches()).run(tell))
     write(out / "modelled_linear", environment(kernels), rows, f"{summary(rows)}.", table_of(rows))
     return rows
 
 
 def table_of(rows: Sequence[Row]) -> str:
-    """Markdown, a table for each format and source of published figures."""
+    """Markdown with one table for each format and source of published figures."""
     error = calibration.error_of("gemm") or 0.0
     parts = [
         f"HK's launches as the planner chooses them, in a stream, modelled ±{error:.0%}; TFLOP/s "
@@ -66,5 +68,5 @@ def _time(microseconds: float, tflop: float) -> str:
 
 
 def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Replace what is between `BEGIN` and `END`. Raises `DocumentError` if they are not there."""
+    """Write the tables between `BEGIN` and `END`. Raises `DocumentError` if these are missing."""
     put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{table_of(rows)}")

@@ -1,4 +1,4 @@
-"""The rows of `kernels --modelled` as JSON, Markdown and plots, and as tables in a document."""
+"""Writes the rows of `kernels --modelled` as JSON, Markdown, plots, and tables in a document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = "<!-- end of modelled kernels -->\n"
 
 
 class DocumentError(ValueError):
-    """A document without the place that the tables belong in."""
+    """The document has no place for the tables."""
 
 
 def model(
@@ -37,7 +37,7 @@ def model(
 ) -> list[Row]:
     """Model the cases and write `modelled.json`, `.md` and plots into `out`.
 
-    What there is at an interrupt is written too.
+    After an interrupt, the rows modelled so far are written.
     """
     rows: list[Row] = []
     try:
@@ -50,7 +50,7 @@ def model(
 
 
 def environment(kernels: Catalogue) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Conditions that the figures depend on: model errors, arch, versions."""
     from hk_backend import __version__
 
     return {
@@ -68,7 +68,7 @@ def _write(environment: dict[str, Any], rows: Sequence[Row], file: Path) -> None
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many are ahead of the best peer, and how many behind, in one line."""
+    """One line: how many rows are ahead of the best published kernel, and how many behind."""
     good = [row for row in rows if not row.error]
     wins, failed = sum(row.ratio >= 1 for row in good), len(rows) - len(good)
     line = f"{wins} ahead of the best peer, {len(good) - wins} behind, {failed} failed"
@@ -80,8 +80,11 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def tables_of(rows: Sequence[Row]) -> str:
-    """Markdown, a table per panel: our lines with the ratio to the best peer, what limits them, and
-    the peers' lines."""
+    """Markdown with one table for each panel.
+
+    A table has HK's rates with their ratio to the best published one, the busiest unit, and the
+    published rates.
+    """
     panels = dict.fromkeys(row.case.panel.name for row in rows)
     parts = [f"{NOTE}\n"]
     for name in panels:
@@ -112,7 +115,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _cell(row: Row | None, base: Row | None) -> str:
-    """`base`: the same work by the variant that this one is compared with."""
+    """The cell of a row; `base`: the row of the variant that this one is compared with."""
     if row is None or row.error:
         return tables.FAILED if row else ""
     ratios = ", ".join(map(_ratio, filter(None, [row.ratio, row.ratio_modelled])))
@@ -131,15 +134,18 @@ def _busiest(row: Row | None) -> str:
 
 
 def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Replace what is between `BEGIN` and `END` by the summary and the tables.
+    """Write the summary and the tables between `BEGIN` and `END` of a document.
 
-    Raises `DocumentError` if they are not there.
+    Raises `DocumentError` if these lines are missing.
     """
     put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{tables_of(rows)}")
 
 
 def put_between(document: Path, first: str, last: str, text: str) -> None:
-    """Replace what is between two lines of a document. Raises `DocumentError` without them."""
+    """Replace the text between two lines of a document.
+
+    Raises `DocumentError` if a line is missing.
+    """
     before, begin, rest = document.read_text().partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:

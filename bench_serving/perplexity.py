@@ -1,8 +1,8 @@
-"""`python -m bench_serving perplexity`: what checkpoints make of a text, as an engine serves them.
+"""`python -m bench_serving perplexity`: measures perplexities of checkpoints that an engine serves.
 
-One server after the other is asked for the log-probabilities of the same tokens. Windows are those
-of `hk-backend quantize --text` (`hk_backend.quantize.perplexity`), so that the figures are of one
-kind; here they come through the engine: its attention, its 16-bit activations, HK's packed layers.
+One server after the other returns the log-probabilities of the same tokens. The windows are those
+of `hk-backend quantize --text` (`hk_backend.quantize.perplexity`), so that the figures compare.
+Here they include the engine's attention, its 16-bit activations and HK's packed layers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from hk_backend.quantize.source import weight_files
 from hk_backend.quantize.text import WINDOW, read_text
 
 CONTEXT = 2048
-"""Tokens that a server can see at once (`demo_arguments` in `bench_serving.engines`)."""
+"""Number of tokens that a server sees at once (`demo_arguments` in `bench_serving.engines`)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A request to measure, checked by the command line.
+    """The checkpoints and the text to measure, checked by the command line.
 
-    `skip`, `tokens`: of the text's tokens, those left out at its beginning (what a method was
-    calibrated on), and those measured after them.
+    `skip`: number of tokens left out at the text's beginning, on which a method was calibrated.
+    `tokens`: number of tokens measured after them.
     """
 
     engine: Engine
@@ -53,8 +53,8 @@ class Plan:
 class Row:
     """One checkpoint, served by one candidate.
 
-    `scores`: the log-probability of each scored token. `ratio`: its perplexity in units of the
-    first row's, and `spread`: the standard error of that, from the tokens' paired differences.
+    `scores`: log-probability of each scored token. `ratio`: perplexity over the first row's.
+    `spread`: standard error of the ratio, from the tokens' paired differences.
     """
 
     model: str
@@ -70,8 +70,11 @@ class Row:
         return math.exp(-math.fsum(self.scores) / len(self.scores))
 
     def compare(self, first: Row) -> None:
-        """Set `ratio` and `spread`: a token's difference is independent of the next one's only
-        nearly, so the true error is somewhat larger."""
+        """Set `ratio` and `spread` against the `first` row.
+
+        The spread assumes that tokens' differences are independent. They are so only nearly, so the
+        true error is somewhat larger.
+        """
         count = len(self.scores)
         lost = [a - b for a, b in zip(first.scores, self.scores, strict=True)]
         mean = math.fsum(lost) / count
@@ -88,7 +91,7 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
     """Run `plan` and write `perplexity.json` and `perplexity.md` into `out`.
 
     Raises:
-        PlanError, hk_backend.quantize.errors.QuantizeError: the models, or the text.
+        PlanError, hk_backend.quantize.errors.QuantizeError: the models or the text do not fit.
         ServerError: a server did not start or answer, or HK computed nothing.
     """
     check_models(plan.models)
@@ -101,17 +104,19 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
             tell(f"serving {model.name}, {candidate.name}")
             rows.append(served(plan, model, candidate, texts[0], out))
             rows[-1].compare(rows[0])
-            write(plan, rows, out)  # a row takes minutes: what was measured is never lost
+            write(plan, rows, out)  # after every row, since each takes minutes
             tell(f"{rows[-1].perplexity:.3f}, {rows[-1].ratio:.4f} of the first")
     return rows
 
 
 def check_models(models: Sequence[Path]) -> None:
-    """Tables and logs know a model by its folder's name, and windows need a context.
+    """Check that models' folders have different names, and that models see enough tokens.
+
+    Tables and logs identify a model by the name of its folder.
 
     Raises:
         PlanError: two names are the same, a folder has no config.json, or a model sees fewer tokens
-            than a server is asked for.
+            than `CONTEXT`.
     """
     names = [model.name for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -129,7 +134,7 @@ def tokens_of(plan: Plan, model: Path) -> list[int]:
     """The tokens to measure, and one before them.
 
     Raises:
-        PlanError: the text has too few.
+        PlanError: the text has too few tokens.
     """
     found = read_text(plan.text, model).tokens
     if len(found) < plan.skip + plan.tokens + 1:
@@ -141,7 +146,7 @@ def tokens_of(plan: Plan, model: Path) -> list[int]:
 
 
 def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out: Path) -> Row:
-    """Ask the server of `candidate`."""
+    """Serve `model` with `candidate` and score `tokens`."""
     log = out / "logs" / f"{model.name}-{candidate.name.replace(':', '-')}.log"
     arguments = [*plan.engine.demo_arguments, *plan.server_arguments]
     with candidate.server(plan.engine, model, plan.dtype, log, arguments) as server:
@@ -152,20 +157,20 @@ def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out
 
 
 def bytes_of(model: Path) -> int:
-    """Bytes of the weights that are served; a folder of the hub may hold them in two layouts."""
+    """Bytes of the weights that are served; a folder may also hold them in another layout."""
     try:
         files = weight_files(model)
-    except QuantizeError:  # none, or pickled
+    except QuantizeError:  # no safetensors by the usual names
         files = list(model.glob("*.safetensors"))
     return sum(file.stat().st_size for file in files)
 
 
 def routed(server: Server, before: dict[str, counters.RouteTotals]) -> float | None:
-    """HK's share of the tokens since; None of a stock server.
+    """HK's share of the tokens since the counters `before`; None: the server is stock.
 
     Raises:
-        ServerError: there is a route of whose tokens HK computed nothing, though the engine is not
-            known to be faster there.
+        ServerError: HK computed no token of a route, although the engine was not measured to be
+            faster there.
     """
     if server.backend != "hk":
         return None
@@ -181,7 +186,7 @@ def scores_of(client: Client, tokens: list[int]) -> list[float]:
     """The log-probability of every token but the first.
 
     Raises:
-        ServerError: one is not a number.
+        ServerError: a log-probability is not finite.
     """
     scores: list[float] = []
     for begin, first, end in windows(len(tokens), WINDOW):
@@ -196,7 +201,7 @@ HEADINGS = ("model", "candidate", "MB", "perplexity", "of the first", "routed")
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown; the second figure of a ratio is its standard error."""
+    """A Markdown table; the second figure of a ratio is its standard error."""
     return markdown(HEADINGS, [cells(row) for row in rows])
 
 

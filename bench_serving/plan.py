@@ -1,4 +1,4 @@
-"""What `bench_serving serve` is asked to measure."""
+"""The plan of `bench_serving serve`: what it measures, and in which order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hk_backend.bench.timing import order_of_round
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, checked by the command line."""
+    """The servers and requests to measure, checked by the command line."""
 
     engine: Engine
     model: Path
@@ -28,7 +28,7 @@ class Plan:
 
     @property
     def may_differ(self) -> set[str]:
-        """What the candidates' names let the engine's servers differ in, apart from the backend."""
+        """Settings besides the backend that the candidates' names let differ between servers."""
         settings = {"dtype": "dtype", "arguments": "quantization"}
         return {
             what
@@ -38,18 +38,20 @@ class Plan:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest request, prompt and answer."""
+        """Number of tokens of the longest request, prompt and answer together."""
         return max(self.input_lens) + self.output_len
 
     def seed(self, turn: int, input_len: int, concurrency: int) -> int:
-        """Of the requests at a point. Prompts of one seed begin alike, whatever their length, and
-        the second would be found in the prefix cache."""
+        """The seed of the requests at a point, another one for every point.
+
+        Prompts of one seed have the same beginning at any length, which a prefix cache would hold.
+        """
         place = self.input_lens.index(input_len), self.concurrencies.index(concurrency)
         points = len(self.input_lens) * len(self.concurrencies)
         return turn * points + place[0] * len(self.concurrencies) + place[1]
 
     def points(self) -> Iterator[tuple[int, int, int, Candidate]]:
-        """(round, input length, concurrency, candidate) in the order they are run."""
+        """Yields (round, input length, concurrency, candidate) in the order of the runs."""
         for turn in range(self.rounds):
             for input_len in self.input_lens:
                 for concurrency in self.concurrencies:

@@ -40,7 +40,7 @@ MODELLED_STYLES = dict(zip(KEYS, LINE_STYLES, strict=True))
 def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
     """Throughput, TTFT and TPOT against concurrency: medians as lines, every run as a dot.
 
-    A failed point is a cross on the axis, not a gap that nobody notices.
+    A failed point is a cross on the axis, since nobody would notice a gap.
     """
     figure = Figure(figsize=(5 * len(METRICS), 4.4), layout="constrained")
     axes = figure.subplots(1, len(METRICS))
@@ -124,8 +124,10 @@ def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]
 
 
 def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[Path]:
-    """TFLOP/s against N: our lines with the model's error as a band, the peers' as published, and
-    HipKittens' also by the model."""
+    """TFLOP/s against N: modelled lines of HK with an error band, and published ones of others.
+
+    HipKittens also has a modelled line.
+    """
     panels = list(dict.fromkeys(row.case.panel.name for row in rows))
     figure, axes = _grid(len(panels))
     for axis, name in zip(axes.flat, panels, strict=False):
@@ -147,7 +149,10 @@ def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[P
 
 
 def _modelled_line(axis: Any, line: Sequence[ModelledRow]) -> None:
-    """Its style says how keys lie, its colour what they are stored in."""
+    """Draw a modelled line of HK.
+
+    The line's style shows the layout of the keys; its colour shows the type they are stored in.
+    """
     good = [row for row in line if not row.error]
     error, sizes = line[0].model_error, [row.case.size for row in good]
     label = line[0].label_of(line[0].case.line)
@@ -163,7 +168,7 @@ def _modelled_line(axis: Any, line: Sequence[ModelledRow]) -> None:
 
 
 def _grid(panels: int) -> tuple[Figure, Any]:
-    """A figure with as many axes as panels, four to a line at most; the rest is hidden."""
+    """A figure with one axis for each panel, at most four in a row; surplus axes are hidden."""
     columns = min(4, panels)
     lines = -(-panels // columns)
     figure = Figure(figsize=(4 * columns, 3.4 * lines + 0.8), layout="constrained")
@@ -179,7 +184,7 @@ def _panel(row: Row) -> str:
 
 
 def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
-    """Numbers as people write them on a logarithmic axis, one per measured value."""
+    """Label a logarithmic axis with plain numbers, one for each measured value."""
     axis.set_xticks(ticks)
     axis.xaxis.set_major_formatter(ScalarFormatter())
     axis.minorticks_off()
@@ -187,7 +192,7 @@ def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
 
 
 def _save(figure: Figure, axes: Iterable[Any], title: str, path: Path) -> list[Path]:
-    """With one legend of all panels below."""
+    """Add a title and one legend for all panels, and write the figure as PNG and SVG."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""The points of a serving benchmark: runs at one place summarised, and what is written of them."""
+"""Summarises the runs of a serving benchmark as points, and writes them as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METRICS = {
     TTFT: ("TTFT", "ms"),
     TPOT: ("TPOT", "ms"),
 }
-"""Fields of the client's result: how they are called in table and plot, and their units."""
+"""Names in tables and plots, and units, of fields of the client's result."""
 MEANING = (
     "Medians of the rounds. Throughput counts tokens in and out; TTFT is the time to the first "
     "token, TPOT to each other one. (x): against the first backend; less TTFT and TPOT is better."
@@ -24,9 +24,9 @@ MEANING = (
 
 @dataclass
 class Run:
-    """One run of the client. `error`: why it counts as failed; then there are no `metrics`.
+    """One run of the client. `error`: why it counts as failed; it has no `metrics` then.
 
-    `prompt_tokens`: of all requests, as vLLM's client has them from the server; 0: not known.
+    `prompt_tokens`: number of prompt tokens of all requests, by the server's count; 0: unknown.
     """
 
     turn: int
@@ -44,17 +44,17 @@ class Run:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What all backends are given the same requests at."""
+        """The round, length and concurrency, at which all backends get the same requests."""
         return self.turn, self.input_len, self.concurrency
 
     def fail(self, error: str) -> None:
-        """Let it count as failed."""
+        """Mark the run as failed, and drop its metrics."""
         self.metrics, self.error = {}, error
 
 
 @dataclass
 class Point:
-    """The runs of one backend at one concurrency: medians, or why there are none."""
+    """A backend's runs at one input length and concurrency: medians, or why there are none."""
 
     input_len: int
     concurrency: int
@@ -66,7 +66,7 @@ class Point:
 
 
 def summarize(runs: Sequence[Run]) -> list[Point]:
-    """One point per input length, concurrency and backend; one failed run fails its point."""
+    """One point for each input length, concurrency and backend; a failed run fails its point."""
     groups: dict[tuple[int, int, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.input_len, run.concurrency, run.backend), []).append(run)
@@ -87,13 +87,13 @@ def _point(input_len: int, concurrency: int, backend: str, runs: Sequence[Run]) 
 
 
 def document(points: Sequence[Point], named: Mapping[str, str]) -> str:
-    """Markdown that says by itself what was measured, on what and how."""
+    """Markdown with the conditions of the benchmark and the table of its points."""
     lines = "".join(f"- {name}: {text}\n" for name, text in named.items())
     return f"# Serving {named['model']}\n\n{lines}\n{table(points)}"
 
 
 def title(named: Mapping[str, str]) -> str:
-    """The same for a plot, in a few lines."""
+    """The title of a plot: the conditions of the benchmark, in a few lines."""
     beside = [named[name] for name in ("beside it",) if name in named]
     first = ", ".join([named["model"], named["engine"], *beside])
     second = f"{named['requests']}, {named['rounds']}"
@@ -104,7 +104,10 @@ def title(named: Mapping[str, str]) -> str:
 
 
 def table(points: Sequence[Point]) -> str:
-    """Markdown: a line per point, each backend against the first one at the same place."""
+    """A Markdown table with a line for each point.
+
+    Each backend is compared with the first one at the same input length and concurrency.
+    """
     rows = []
     first: dict[tuple[int, int], Point] = {}
     for point in sorted(points, key=lambda point: (point.input_len, point.concurrency)):

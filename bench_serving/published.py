@@ -1,4 +1,4 @@
-"""What others published of their kernels on an MI355X, in bf16. Nothing here was measured by us."""
+"""Published figures of others' kernels on an MI355X, in bf16. We measured none of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ AITER = "AITER's own table of its assembly kernel"
 SIZES = (1024, 2048, 4096, 8192, 16384)
 
 Rates = tuple[int, ...]
-"""TFLOP/s at each of `SIZES`, or at the first ones; half of the work counts where it is causal."""
+"""TFLOP/s at each of `SIZES`, or at the first ones; causal attention counts half of the work."""
 
 
 class Panel(NamedTuple):
-    """One kernel at growing sizes. `shapes`: ours of the same work, by size. `source`: of `rates`,
-    which are by the name of the kernel. `hipkittens_modelled`: what the clock gives HipKittens'
-    kernel, as in docs/timing.md; nothing else here is modelled."""
+    """One problem at growing sizes, with the published rates of others' kernels.
+
+    `shapes`: HK's shapes of the same work, by size. `rates`: published rates, by the kernel's name;
+    `source`: who published them. `hipkittens_modelled`: rates of HipKittens' kernel by the timing
+    model, as in docs/timing.md; nothing else here is modelled.
+    """
 
     name: str
     operator: str
@@ -40,7 +43,7 @@ def _attention(
     modelled: Rates = (),
     **rates: Rates,
 ) -> Panel:
-    """`heads`: `b16 64/8`, sixteen requests of 64 query heads and 8 KV heads."""
+    """A panel of attention; `heads`, as in `b16 64/8`: 16 requests, 64 query heads, 8 KV heads."""
     size, _, counts = heads.partition(" ")
     query_heads, kv_heads = map(int, counts.split("/"))
     lengths = SIZES[: max(map(len, rates.values()))]
@@ -108,7 +111,7 @@ PANELS = (
         Triton=(687, 839, 923, 974, 988),
         PyTorch=(453, 579, 594, 822, 873),
     ),
-    # PyTorch's rows are left out: in the source they are those of 64/8
+    # PyTorch's rates are left out: the source repeats those of 64/8
     _attention(
         "d64 causal", 64, "b16 16/16", HIPKITTENS,
         HipKittens=(420, 630, 796, 874, 862),

@@ -1,4 +1,4 @@
-"""What the demo asks a server: answers, teacher-forced log-probabilities, time to first token."""
+"""Requests to a server: answers, teacher-forced log-probabilities, time to the first token."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Answer:
 
 
 class Client:
-    """One server of `engine` seen through the OpenAI API."""
+    """An OpenAI client of one server of `engine`."""
 
     def __init__(self, server: Server, engine: Engine) -> None:
         self._server = server
         self._engine = engine
         self._model = server.name
-        # no retries: a request that failed is a failure, and a repeated one would be timed wrongly
+        # no retries: a failed request is a failure, and a repeated one would be timed wrongly
         self._api = OpenAI(
             base_url=f"{server.url}/v1", api_key="none", timeout=REQUEST_SECONDS, max_retries=0
         )
@@ -53,7 +53,7 @@ class Client:
         return Answer(question, text, *self._engine.token_ids(reply))
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        """Log-probability of each token given those before it (the first has none), one prefill."""
+        """Log-probability of each token but the first, given those before it, from one prefill."""
         with self._explained():
             reply: Any = self._api.completions.create(
                 model=self._model,
@@ -64,9 +64,9 @@ class Client:
                 logprobs=1,
             )
         found = reply.choices[0].logprobs.token_logprobs
-        if len(found) != len(tokens) + 1:  # the last is of the one token that was generated
+        if len(found) != len(tokens) + 1:  # the last one is that of the generated token
             raise ServerError(f"{len(found)} log-probabilities for {len(tokens)} tokens and one")
-        # what is not a number is null in JSON
+        # in JSON, null stands for NaN
         return [math.nan if value is None else float(value) for value in found[1:-1]]
 
     def time_to_first_token(self, tokens: Sequence[int]) -> float:
@@ -89,7 +89,7 @@ class Client:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A failed request as a ServerError with the end of the server's log."""
+        """Turn a failed request into a ServerError with the end of the server's log."""
         try:
             yield
         except OpenAIError as error:

@@ -1,8 +1,7 @@
-"""`python -m bench_serving serve`: an engine's server and its own client, backends in turn.
+"""`python -m bench_serving serve`: times an engine's server with its own client, backends in turn.
 
-All servers run side by side and idle while another one is measured, so that two measurements
-that are compared lie seconds apart. A run that fails in any way is kept as a failure with its
-reason, and the point it belongs to has no number.
+All servers run side by side, and idle while another one is measured, so that compared measurements
+are only seconds apart. A failed run is kept with its reason, and its point then has no number.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ NEEDED = (*METRICS, "total_input_tokens", "total_output_tokens")
 def measure(
     plan: Plan, out: Path, tell: Callable[[str], object]
 ) -> tuple[list[Point], dict[str, str]]:
-    """Run `plan` and write `serve.json` and `serve.md` into `out`; `tell` hears of progress.
+    """Run `plan` and write `serve.json` and `serve.md` into `out`; `tell` gets progress messages.
 
     Returns:
-        the points, and what they depend on (see `facts`).
+        the points, and the conditions that they depend on (see `facts`).
 
     Raises:
         ServerError: a server did not start, or the servers differ in more than the backend.
@@ -63,7 +62,7 @@ def measure(
             run = Run(turn, input_len, concurrency, candidate.name)
             run = run_client(servers[candidate.name], plan, run, out)
             runs.append(run)
-            failed = fail_other_prompts(runs)  # this one, or one before it at the same place
+            failed = fail_other_prompts(runs)  # the run itself, or an earlier one at the same place
             for each in (run, *(other for other in failed if other is not run)):
                 tell(f"round {turn + 1}/{plan.rounds}: {_outcome(each)}")
         recorded = {
@@ -88,7 +87,7 @@ def measure(
 
 
 def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
-    """What the numbers depend on, in words; with it a table or a plot stands alone."""
+    """The conditions that the numbers depend on, in words, for tables and plots."""
     versions = [f"{name} {version}" for name, version in report["versions"].items() if version]
     cores = {name: server["cores"] for name, server in report["servers"].items()}
     threads = ", ".join(dict.fromkeys(cores.values()))
@@ -112,7 +111,7 @@ def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def versions(plan: Plan) -> dict[str, str | None]:
-    """Those of `hk-backend status`, and llama.cpp's if it takes part."""
+    """The versions that `hk-backend status` shows, and llama.cpp's if it takes part."""
     found = status.versions()
     if any(candidate.is_llama_cpp for candidate in plan.candidates):
         found["xllamacpp"] = machine.version_of("xllamacpp")
@@ -120,11 +119,11 @@ def versions(plan: Plan) -> dict[str, str | None]:
 
 
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
-    """Fill `run` with what the engine's client measures on `server`, or with why it failed."""
+    """Run the engine's client on `server`; store its results in `run`, or why it failed."""
     name = f"{run.backend.replace(':', '-')}-{run.input_len}-{run.concurrency}-{run.turn}.json"
     result = out / "runs" / name
     result.parent.mkdir(parents=True, exist_ok=True)
-    result.unlink(missing_ok=True)  # the last invocation's, if this one writes none
+    result.unlink(missing_ok=True)  # remove an earlier run's file, in case this one writes none
     arguments = plan.engine.client_arguments(load_of(server, plan, run, result))
     command = [sys.executable, "-m", plan.engine.client, *arguments]
     try:
@@ -157,8 +156,10 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
 
 
 def fail_other_prompts(runs: Sequence[Run]) -> list[Run]:
-    """The runs of llama.cpp that made another number of tokens of the same prompts than the engine:
-    with another tokenizer it would be other work. They fail hereby; once each."""
+    """Fail the runs of llama.cpp that got another number of prompt tokens than the engine.
+
+    Another tokenizer would make it other work. Returns the runs that this call failed.
+    """
     engine = {run.place: run for run in runs if run.prompt_tokens and not run.is_llama_cpp}
     found = []
     for run in runs:
@@ -173,7 +174,7 @@ def fail_other_prompts(runs: Sequence[Run]) -> list[Run]:
 
 
 def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
-    """What the client is to do: the same requests for every backend of a round."""
+    """The client's load: the same requests for every backend of a round."""
     return Load(
         server.url,
         server.name,
@@ -191,7 +192,7 @@ def metrics_of(result: dict[str, Any], plan: Plan) -> dict[str, float]:
     """The numbers in a client's result.
 
     Raises:
-        ValueError: not every request was answered whole, or a number is missing.
+        ValueError: a request was not answered completely, or a number is missing.
     """
     if result.get("completed") != plan.prompts:
         raise ValueError(f"{result.get('completed')} of {plan.prompts} requests were answered")
@@ -209,7 +210,7 @@ def _is_metric(name: str, value: object) -> bool:
 
 
 def _outcome(run: Run) -> str:
-    """Where it ran, and what it found."""
+    """One line on a run: its place, and its results or its error."""
     where = f"{run.backend}, {run.input_len} tokens in, concurrency {run.concurrency}"
     if run.error:
         return f"{where}: FAILED: {run.error}"

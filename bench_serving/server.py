@@ -1,4 +1,4 @@
-"""An own OpenAI server, an engine's or llama.cpp's, as a child process that never outlives us."""
+"""Runs an OpenAI server of an engine or llama.cpp as a child that never outlives this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STOP_SECONDS = 20
 PER_BACKEND = ("HK_BACKEND",)
 """The only variables in which the environments of two compared servers may differ."""
 NOT_BOUND = "not bound"
-"""Said of threads that may run on any core."""
+"""Text for threads that may run on any core."""
 
 
 class ServerError(RuntimeError):
@@ -46,15 +46,15 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    """`with Server(...) as server:` starts it, waits until it answers, and ends it after.
+    """A server; `with Server(...) as server:` starts it, waits until it answers, and ends it.
 
     Args:
-        engine: whose server.
-        model: folder of a checkpoint; of llama.cpp, a GGUF file.
+        engine: the engine, or llama.cpp.
+        model: folder of a checkpoint; for llama.cpp, a GGUF file.
         backend: "stock" or "hk" of an engine, or "llama.cpp".
-        dtype: as the engine's `--dtype`.
+        dtype: value of the engine's `--dtype`.
         log: file for everything that the server prints.
-        arguments: more of the engine's command-line arguments.
+        arguments: additional command-line arguments of the server.
     """
 
     engine: Program
@@ -92,7 +92,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # its workers too can then be signalled as one group
+                start_new_session=True,  # so that one group holds its workers, too
             )
         try:
             self._wait_until_healthy()
@@ -110,8 +110,10 @@ class Server:
         self.stop()
 
     def check_alive(self) -> None:
-        """Raises:
-        ServerError: the process has ended.
+        """Check that the server's process is alive.
+
+        Raises:
+            ServerError: the process has ended.
         """
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
@@ -133,17 +135,17 @@ class Server:
 
     @property
     def process(self) -> int:
-        """The id of its first process.
+        """The id of the server's first process.
 
         Raises:
-            ServerError: it has ended.
+            ServerError: the process has ended.
         """
         self.check_alive()
         assert self._process is not None
         return self._process.pid
 
     def threads(self) -> str:
-        """The cores that the server's compute threads are bound to, as its log says."""
+        """The cores that the server's compute threads are bound to, according to its log."""
         return self.engine.cores(self.log.read_text()) or NOT_BOUND
 
     def _wait_until_healthy(self) -> None:
@@ -158,7 +160,10 @@ class Server:
 
 
 def environment_of(engine: Program, backend: Backend) -> dict[str, str]:
-    """This process's environment for one server; only `PER_BACKEND` differs between backends."""
+    """The environment of a server: this process's, with settings for the engine and backend.
+
+    Only `PER_BACKEND` differs between backends.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in PER_BACKEND}
     environment |= machine.workarounds()
     environment |= {"HF_HUB_OFFLINE": "1", "HK_BACKEND": "1" if backend == "hk" else "0"}
@@ -166,10 +171,10 @@ def environment_of(engine: Program, backend: Backend) -> dict[str, str]:
 
 
 def differences(servers: Iterable[Server], asked_for: Collection[str] = ()) -> list[str]:
-    """Settings in which servers differ that are to be compared; empty if only the backend differs.
+    """Settings that differ between servers; empty: only the backend differs.
 
-    `asked_for`: of "dtype" and "arguments", what the user lets differ. Of llama.cpp's server only
-    environment and threads are compared, with the engine's `servers`, which come first.
+    `asked_for`: settings among "dtype" and "arguments" that the user lets differ. The first server
+    is an engine's. For llama.cpp's server, only the environment and threads are checked.
     """
     first, *others = servers
     found = []
@@ -193,7 +198,7 @@ def _differing(first: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def relevant_environment(server: Server) -> dict[str, str]:
-    """The variables of a server that can change what it computes or how fast, for the record."""
+    """Environment variables of a server that can change its results or its speed."""
     engines = tuple(f"{name.upper()}_" for name in ENGINES)
     libraries = ("OMP_", "MKL_", "ONEDNN_", "KMP_", "GOMP_", "ATEN_", "TORCH", "LD_")
     return {
@@ -204,7 +209,7 @@ def relevant_environment(server: Server) -> dict[str, str]:
 
 
 def tail(log: Path, lines: int = 30) -> str:
-    """The end of a log, and where it is."""
+    """The last lines of a log, and its path."""
     end = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
     return "\n".join([*end, f"(full log: {log})"])
 
@@ -218,7 +223,7 @@ def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether the whole process group ends within `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        process.poll()  # reaps the leader, or the group would never be empty
+        process.poll()  # reaps the leader; otherwise the group would never be empty
         try:
             os.killpg(process.pid, 0)
         except ProcessLookupError:

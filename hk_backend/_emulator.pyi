@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 class LoadError(ValueError):
-    """Not an AMD GPU code object, truncated, for another arch, or with what is not emulated."""
+    """The file is not an AMD GPU code object, is truncated, for another arch, or not emulated."""
 
 class KernelArgument:
     name: str
@@ -36,7 +36,7 @@ class Kernel:
     sgpr_spills: int
     entry: int
     arguments: list[KernelArgument]
-    lines: dict[int, str]  # by pc: file:line; what has none is not there
+    lines: dict[int, str]  # file:line by pc; instructions without a line are missing
 
 class CodeObject:
     arch: str
@@ -63,7 +63,7 @@ class Counters:
     instructions: int
     by_class: dict[str, int]
     by_mnemonic: dict[str, int]
-    executed: dict[int, int]  # pc: how often; what was never reached is not there
+    executed: dict[int, int]  # executions by pc; unreached instructions are missing
     matrix_flops: int
     bytes: dict[str, int]
     lds_phases: dict[int, list[int]]
@@ -103,44 +103,46 @@ class Machine:
         dynamic_lds: int = 0,
         threads: int = 1,
     ) -> Trace:
-        """Runs some workgroups of the grid, without checks, and records what their waves execute.
-        Raises `RuntimeError` with the finding if one cannot go on."""
+        """Run some workgroups of the grid without checks, and record what their waves execute.
+
+        Raises `RuntimeError` with the finding if a workgroup cannot run to its end.
+        """
 
 # The timing model (csrc/emulator/timing).
 class Trace:
-    registers: int  # per lane, AGPRs included
-    lds_bytes: int  # of a workgroup
+    registers: int  # number per lane, AGPRs included
+    lds_bytes: int  # bytes of LDS of a workgroup
     workgroups: list[int]
-    steps: list[int]  # per workgroup: instructions of all its waves
-    loop: tuple[int, int]  # byte offsets in .text, of most instructions executed; (0, 0): none
+    steps: list[int]  # executed instructions of all waves, for each workgroup
+    loop: tuple[int, int]  # the loop that executes most: byte offsets in .text; (0, 0): none
     def resident(self, parameters: TimingParameters) -> int:
-        """Workgroups that fit on a CU at once. Raises `ValueError` if none does."""
+        """Number of workgroups that fit on a CU at once. Raises `ValueError` if none fits."""
 
 class TimingParameters:
     def __init__(self, arch: str, changes: Mapping[str, float] = {}) -> None:
-        """Raises `ValueError` for an unknown arch, parameter or an impossible value."""
+        """Raises `ValueError` for an unknown arch, an unknown parameter or an impossible value."""
     def __getitem__(self, name: str) -> float: ...
 
 def timing_parameters(
     arch: str,
 ) -> list[tuple[str, float, float, float, str, str, str, str]]:
-    """(name, value, low, high, certainty, unit, what, source) of every row."""
+    """The model's parameters: (name, value, low, high, certainty, unit, what, source) of each."""
 
 class WorkgroupTime:
     trace: int
     slot: int
     start: int
     end: int
-    loop_start: int  # first and last issue of what was marked as the loop; 0: none
+    loop_start: int  # clocks of the loop's first and last issue; 0: there is no loop
     loop_end: int
-    wave_clocks: int  # from `start` to the end of each wave, all together
+    wave_clocks: int  # clocks from `start` to each wave's end, summed over waves
 
 class CuTime:
     clocks: int
     workgroups: list[WorkgroupTime]
-    busy: dict[str, float]  # clocks by unit; those of SIMDs averaged over the four
+    busy: dict[str, float]  # clocks by unit; units of SIMDs are averaged over the four
     bytes: dict[str, float]
-    matrix_flops: float  # executed, useful or not
+    matrix_flops: float  # FLOPs executed, useful or not
 
 def replay(
     trace: Trace,
@@ -152,44 +154,52 @@ def replay(
     loop: tuple[int, int] = (0, 0),
     events_within: tuple[int, int] = (0, 0),
 ) -> CuTime:
-    """One CU whose slots each run traced workgroups one after another, the first from `starts` on,
-    while `active` CUs share the memory. `loop`: byte offsets in .text; `events_within`: clocks."""
+    """Replay one CU, whose slots each run traced workgroups one after another.
+
+    Each slot begins at its clock in `starts`, and `active` CUs share the memory. `loop`: byte
+    offsets in .text. `events_within`: window of clocks in which events are kept.
+    """
 
 InstructionTime = tuple[str, int, int, dict[str, int]]
-"""Its unit; how often it was executed; clocks in which it issued; clocks stalled, by reason."""
+"""Times of an instruction: its unit, executions, clocks of issue, and stalled clocks by reason."""
 
 def instruction_times(trace: Trace, time: CuTime) -> dict[int, InstructionTime]:
-    """By pc, all waves together."""
+    """Times of each instruction by pc, summed over all waves."""
 
 def unit_names() -> list[str]:
-    """By number."""
+    """Names of the units, by number."""
 
 def stall_names() -> list[str]:
-    """Why a wave waits, by number."""
+    """Reasons for which a wave waits, by number."""
 
 def wave_events(trace: Trace, time: CuTime) -> NDArray[Any]:
-    """What waves did in `events_within`, in the order in which it was over: workgroup (index in
-    `workgroups`), wave, simd, pc, start, clocks, waits (or issues), what (a stall, or a unit)."""
+    """Events of waves in `events_within`, in the order of their ends.
+
+    Fields: workgroup (index in `workgroups`), wave, simd, pc, start, clocks, waits (true: the wave
+    waits, false: it issues), what (number of the stall, or of the unit).
+    """
 
 def unit_events(time: CuTime) -> NDArray[Any]:
-    """When units worked in `events_within`: unit, simd, start, clocks. The LDS and the memory path
-    are the CU's: their simd is 0."""
+    """Spans in `events_within` in which units worked: unit, simd, start, clocks.
+
+    The LDS and the memory path belong to the CU: their simd is 0.
+    """
 
 class DeviceTime:
     clocks: float
     busy_share: float
-    places: NDArray[np.uint32]  # of each workgroup: CU * slots + slot
+    places: NDArray[np.uint32]  # for each workgroup: CU * slots + slot
 
 def schedule(
     lengths: NDArray[np.float64], slots: int, parameters: TimingParameters
 ) -> DeviceTime: ...
 def disassemble(text: bytes, arch: str) -> list[tuple[int, str]]: ...
 def opcodes(arch: str) -> list[tuple[str, int, str, bool]]:
-    """(format, number, mnemonic, whether it can be executed) of every opcode of an arch."""
+    """Opcodes of an arch: (format, number, mnemonic, whether the emulator executes it)."""
 
-# For tests: one instruction's handler on registers given as arrays, without decoder or machine.
+# Interface for tests: runs one instruction on registers given as arrays, without a machine.
 class Unsupported(NotImplementedError):
-    """An instruction whose mnemonic is known, in a form that is not emulated."""
+    """The instruction is known, but this form of it is not emulated."""
 
 def has_semantics(mnemonic: str, arch: str) -> bool: ...
 def execute(

@@ -1,8 +1,7 @@
 """The launcher (csrc/hip): kernels on a HIP runtime that this process has mapped.
 
-Handles of streams, modules and functions are integers; stream 0 is the null stream. A HIP call that
-fails raises `HipError` (hk_backend/devices/hip/library.py), a runtime that cannot be used
-`DeviceError`.
+Handles of streams, modules and functions are integers; stream 0 is the null stream. A failed HIP
+call raises `HipError` (hk_backend/devices/hip/library.py), an unusable runtime `DeviceError`.
 """
 
 import torch
@@ -12,34 +11,36 @@ from hk_backend.kernels.grid import Grid, Program
 def runtime_of(user: str) -> str:
     """The path of the HIP library that the mapped library `user` (a path) calls, by `dladdr`.
 
-    Raises `DeviceError`: `user` is not mapped, or uses none.
+    Raises `DeviceError` if `user` is not mapped or uses no HIP library.
     """
 
 def read_tensors_of(tensor: type[torch.Tensor]) -> bool:
     """Read tensors through this class's DLPack exchange table from now on; False: it has none."""
 
 class Library:
-    """A HIP library's functions; every one but `synchronise` only enqueues."""
+    """Functions of a HIP library; only `synchronise` waits for the GPU."""
 
     path: str
     def __init__(self, path: str, load: bool) -> None:
-        """`load`: whether it may be mapped now. Raises `DeviceError`: it lacks a function."""
+        """Use a library; `load`: map it if need be. Raises `DeviceError` if it lacks a function."""
     def device_count(self) -> int: ...
     def arch(self, index: int) -> str:
         """The arch of device `index` without its features: `gfx950`."""
     def compute_units(self, index: int) -> int:
-        """Of device `index`; in a partition mode it has only some of its GPU's."""
+        """Number of compute units of device `index`; a partition has only some of its GPU's."""
     def current_device(self) -> int:
-        """Of this thread."""
+        """The index of this thread's current device."""
     def set_current_device(self, index: int) -> None: ...
     def stream_device(self, stream: int) -> int:
         """The device of a stream (0: the current device)."""
     def is_capturing(self, stream: int) -> bool:
-        """Whether it records work in a graph instead of running it; also true of the null stream
-        while that must not be used, since a stream captures that it would wait for.
+        """Whether a stream records work in a graph instead of running it.
+
+        Also true for the null stream while a stream captures that the null stream would wait for,
+        since the null stream must not be used then.
         """
     def load_image(self, image: bytes) -> int:
-        """The module of a code object in memory, which HIP trusts to be whole."""
+        """Load a code object from memory; returns its module. HIP does not check the bytes."""
     def function(self, module: int, symbol: str) -> int: ...
     def allow_dynamic_lds(self, function: int, size: int) -> None:
         """Let launches of `function` ask for `size` bytes of dynamic LDS."""
@@ -60,12 +61,15 @@ class Library:
         """Wait for a stream. Never on the way of a request."""
 
 class GridProgram:
-    """A grid formula, for tests: a `Kernel` has its own."""
+    """A grid formula, for tests; a `Kernel` has its own."""
 
     names: list[str]
     def __init__(self, program: Program) -> None: ...
     def evaluate(self, values: dict[str, int]) -> list[int]:
-        """x, y and z. Raises `ValueError`: negative, past 32 bits, or a division by zero."""
+        """The grid's x, y and z.
+
+        Raises `ValueError` if one is negative or exceeds 32 bits, or if the formula divides by 0.
+        """
 
 class Kernel:
     """A function of a loaded module on device `index`."""
@@ -81,30 +85,32 @@ class Kernel:
         grid: Program,
         constants: dict[str, int],
     ) -> None:
-        """`compute_units`: of the device. `constants`: names of the grid's formula whose values are
-        the kernel's own."""
+        """A kernel on a device with `compute_units` compute units.
+
+        `constants`: values of the names in the grid's formula that belong to the kernel.
+        """
 
 def launch(kernels: list[Kernel], stream: int, sizes: dict[str, int], argument: bytes) -> None:
     """Enqueue one of `kernels`, which compute the same with tiles of other sizes.
 
     Args:
-        kernels: of one device, the largest tile first. Enqueued is the first whose grid gives every
-            compute unit two workgroups, or the last.
-        sizes: the names of the grids' formulas that are no constants.
+        kernels: kernels of one device, the largest tile first. The first one whose grid gives every
+            compute unit two workgroups is enqueued, or else the last one.
+        sizes: values of the names in the grids' formulas that are no constants.
 
-    Raises `DeviceError`: the stream is another device's; `ValueError`: a name without a value.
+    Raises `DeviceError` if the stream is another device's, `ValueError` if a name has no value.
     """
 
 class Step:
-    """What the launches of an engine's step share, on device `index`.
+    """Values that all launches of an engine's step on device `index` share.
 
-    `values`: in the order of `Prepared`'s `step_places`; `rows`: that each tensor has, at least.
+    `values`: in the order of `Prepared`'s `step_places`. `rows`: fewest rows of each tensor.
     """
 
     def __init__(self, index: int, values: list[int], rows: int) -> None: ...
 
 class Prepared:
-    """A launch that is made once and repeated with other addresses."""
+    """A launch that is prepared once and repeated with other addresses."""
 
     def __init__(
         self,
@@ -116,17 +122,19 @@ class Prepared:
         tensors: list[tuple[torch.Tensor, int, bool]],
         alignment: int,
     ) -> None:
-        """What of a launch does not change.
+        """The part of a launch that does not change.
 
         Args:
-            kernels: as those of `launch`; each launch chooses anew.
-            argument: the struct, in which all but a step's values and the tensors' addresses is
-                in place.
+            kernels: the kernels that `launch` chooses from, anew for each launch.
+            argument: the kernel's argument, complete but for a step's values and the tensors'
+                addresses.
             step_places: (offset, bytes) in `argument` of each value of a step; (0, 0): nowhere.
-            step_grid: the names of the grids' formulas that are values of a step, by their index;
-                `sizes`: the others.
-            tensors: (what the launch's tensor must be like, offset of its address, whether it has
-                just as many rows); else at least those of the step. `alignment`: of addresses.
+            step_grid: names in the grids' formulas that are values of a step, with their index.
+            sizes: values of the other names in the grids' formulas.
+            tensors: for each tensor, an example that the launch's tensor must resemble, the offset
+                of its address, and whether it must have as many rows as the example; otherwise it
+                must have the step's rows at least.
+            alignment: bytes that addresses must be multiples of.
         """
     def launch(
         self,
@@ -135,18 +143,18 @@ class Prepared:
         tensors: tuple[torch.Tensor, ...],
         addresses: list[int] | None = None,
     ) -> bool:
-        """Enqueue it on a stream of the device.
+        """Enqueue the launch on a stream of the device.
 
         Args:
-            addresses: where the device finds the tensors, if not where they say.
+            addresses: the tensors' addresses on the device, if they differ from their own.
 
         Returns:
-            False, and nothing has been done: a tensor of another layout, dtype or device, an
-            address that is not aligned, or a step of another device.
+            False, with nothing enqueued, if a tensor has another layout, dtype or device, an
+            address is not aligned, or the step is of another device.
         """
 
 class Repeated:
-    """Launches that follow each other, made once and repeated on other tensors."""
+    """Launches that follow each other, prepared once and repeated on other tensors."""
 
     def __init__(
         self,
@@ -155,13 +163,16 @@ class Repeated:
         exact: int,
         alignment: int,
     ) -> None:
-        """What of them does not change.
+        """The part of the launches that does not change.
 
         Args:
-            launches: kernel, the names of its grid's formula, its argument, and the addresses in
-                it: (number of the tensor, byte of the tensor, offset in the argument).
-            tensors: what those of each launch must be like; the first `exact` of them must have
-                just as many rows, the others at least. `alignment`: of their addresses.
+            launches: for each launch its kernel, the names in its grid's formula, its argument, and
+                the addresses in it: (number of the tensor, byte of the tensor, offset in the
+                argument).
+            tensors: examples that the tensors of a repetition must resemble.
+            exact: number of first tensors that must have as many rows as their example; the others
+                must have as many at least.
+            alignment: bytes that addresses must be multiples of.
         """
     def launch(
         self,
@@ -169,4 +180,7 @@ class Repeated:
         tensors: tuple[torch.Tensor | None, ...],
         addresses: list[int] | None = None,
     ) -> bool:
-        """Enqueue them on a stream of the device; as `Prepared.launch`, without a step."""
+        """Enqueue the launches on a stream of the device.
+
+        `addresses` and the result have the same meaning as in `Prepared.launch`.
+        """

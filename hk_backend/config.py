@@ -5,7 +5,7 @@ HK_DEVICE    auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512
              | cpu:portable | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
-HK_EVIDENCE  measure (default): times that are taken while a model loads decide who computes a layer
+HK_EVIDENCE  measure (default): times taken while a model loads decide who computes a layer
              | ignore: HK serves wherever it can | a file of times that were measured before
 HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
 """
@@ -50,15 +50,15 @@ _EXPECTED = {
 
 PREFIX = "HK_"
 MEASURE_SECONDS = "HK_MEASURE_SECONDS"
-"""The time that `hk-backend tune` gives to a model's measurements."""
+"""Variable with the seconds that `hk-backend tune` gives to a model's measurements."""
 INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", "HK_ISA_LEVELS", MEASURE_SECONDS)
-"""What a process of ours sets for its children, and what the build reads."""
+"""Variables that HK's processes set for their children, or that the build reads."""
 OF_TESTS = "HK_TEST_"
-"""How the variables begin that the tests set for each other."""
+"""Prefix of variables that the tests set for each other."""
 
 
 class ConfigError(ValueError):
-    """An environment variable holds a value that is not valid; the message lists the valid ones."""
+    """An environment variable holds an invalid value; the message lists the valid ones."""
 
 
 class Config(BaseSettings):
@@ -98,7 +98,7 @@ class Config(BaseSettings):
     @field_validator("evidence", mode="before")
     @classmethod
     def _read_evidence(cls, value: object) -> object:
-        """Read the whole file that the variable names, before anything runs."""
+        """Reads the whole file that the variable names, before anything runs."""
         if not isinstance(value, str) or value in ("measure", "ignore"):
             return value
         try:
@@ -114,7 +114,7 @@ class Config(BaseSettings):
 
 
 def read_config() -> Config:
-    """Parse the environment now.
+    """Parses the environment now.
 
     Raises:
         ConfigError: one line per bad variable: its name, its value, what is valid.
@@ -130,7 +130,7 @@ def read_config() -> Config:
 
 
 def unknown_variables() -> list[str]:
-    """One line for each environment variable that starts like ours but is not one of them."""
+    """One line for each environment variable that begins like HK's but is none of them."""
     lines = []
     for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
         if name not in {*VARIABLES, *INTERNAL} and not name.startswith(OF_TESTS):

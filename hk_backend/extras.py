@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 
 def missing(error: ImportError, what: str, extra: str) -> str:
-    """What to do where `what` cannot import a package of an extra."""
+    """Advice to a user where `what` cannot import a package of an extra."""
     wanted = map(Requirement, importlib.metadata.requires("hk-backend") or ())
     names = [
         f"'{each.name}{each.specifier}'"

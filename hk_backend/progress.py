@@ -1,4 +1,4 @@
-"""Signs of life of a long command: a moving line on a terminal, elsewhere a line now and then."""
+"""Signs of life of a long command: a moving line on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 SECONDS = 10.0
-"""Between two lines of a command that takes a minute."""
+"""Seconds between two lines of a long command."""
 
 
 @contextmanager
 def working(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Say that `what` is being done while the block runs.
+    """Shows that `what` is being done while the block runs.
 
     Yields:
-        a function that is told which part of it runs.
+        a function to call with the name of the part that runs.
     """
     if console.is_terminal:
         with console.status(what) as line:
@@ -33,7 +33,7 @@ def working(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def pulse(console: Console, text: Callable[[], str], seconds: float) -> Iterator[None]:
-    """Print `text()` and the time so far, every `seconds` while the block runs."""
+    """Prints `text()` and the elapsed time every `seconds` while the block runs."""
     over = Event()
     start = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""What is served and measured; a file for each engine says all that is its own."""
+"""The engines that are served and measured, each described by a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between engines: how one is started, measured and read."""
+"""Interfaces to an engine: how to start its server, run its client and read the results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 from hk_backend.cli import known_engines, status
 
 THROUGHPUT, TTFT, TPOT = "total_token_throughput", "median_ttft_ms", "median_tpot_ms"
-"""What every client measures, as vLLM's calls it: tokens in and out per second; ms to the first
-token; ms for each other one."""
+"""Names of the measurements of every client, in the words of vLLM's.
+
+They are tokens in and out per second, milliseconds to the first token, and milliseconds for each
+other token.
+"""
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,13 @@ class Load:
     """One run of an engine's benchmark client.
 
     Args:
-        url: the server's.
-        name: what the model is called in requests.
+        url: address of the server.
+        name: the model's name in requests.
         tokenizer: folder of the checkpoint.
         input_len, output_len: tokens of each prompt and of each answer.
-        prompts: requests of the run, no two alike.
-        concurrency: the maximum number in flight at once.
-        seed: decides the prompts.
+        prompts: number of requests of the run, all different.
+        concurrency: most requests in flight at once.
+        seed: seed of the random prompts.
         result: file that the client writes.
     """
 
@@ -43,9 +46,9 @@ class Load:
 
 
 class Program(ABC):
-    """What serves a checkpoint through the OpenAI API; without state.
+    """A program that serves a checkpoint through the OpenAI API; objects have no state.
 
-    `title`: as its makers write it. `server`: the module that is its server.
+    `title`: its makers' spelling. `server`: the module that runs its server.
     """
 
     server: str
@@ -56,23 +59,23 @@ class Program(ABC):
 
     @abstractmethod
     def server_arguments(self, model: Path, name: str, dtype: str) -> list[str]:
-        """Serve `model` as `name`, with counters on `/metrics`."""
+        """Arguments with which the server serves `model` as `name`, with counters on `/metrics`."""
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """Variables that its server needs on this machine, unless they are set."""
+        """Variables that the server needs on this machine, unless they are set already."""
 
     @abstractmethod
     def cores(self, log: str) -> str:
-        """The cores that a server bound its compute threads to, by its log; empty if to none."""
+        """The cores that a server bound its compute threads to, by its log; empty: to none."""
 
 
 class Engine(Program):
-    """One that HK has a plugin for.
+    """An engine that HK has a plugin for.
 
-    `name`: as `--engine` takes it, a key of `known_engines.ENGINES`. `client`: the module that is
-    its own benchmark client. `measures_others`: whether that needs only the OpenAI API. `demo`:
-    what the demo's results are called. `demo_arguments`: of the demo's servers.
+    `name`: value of `--engine`, a key of `known_engines.ENGINES`. `client`: the module that runs
+    the engine's own benchmark client. `measures_others`: whether that client needs only the OpenAI
+    API. `demo`: name of the demo's result files. `demo_arguments`: arguments of the demo's servers.
     """
 
     name: str
@@ -87,7 +90,7 @@ class Engine(Program):
 
     @property
     def version(self) -> str | None:
-        """The installed one's; None: it is not installed."""
+        """Version of the installed engine; None: it is not installed."""
         return known_engines.ENGINES[self.name].version
 
     @abstractmethod
@@ -96,11 +99,13 @@ class Engine(Program):
 
     @abstractmethod
     def read_result(self, file: Path) -> dict[str, Any]:
-        """What the client wrote: `completed`, the number of answered requests, and measurements,
-        among them `THROUGHPUT`, `TTFT` and `TPOT`.
+        """Read the client's result file.
+
+        The result has `completed`, the number of answered requests, and measurements, among them
+        `THROUGHPUT`, `TTFT` and `TPOT`.
 
         Raises:
-            OSError, ValueError: there is none, or it is damaged.
+            OSError, ValueError: the file is missing or damaged.
         """
 
     @abstractmethod
@@ -109,7 +114,7 @@ class Engine(Program):
 
 
 def options(settings: Mapping[str, object]) -> list[str]:
-    """`{"seed": 1}` as `["--seed", "1"]`."""
+    """Settings as command-line arguments: `{"seed": 1}` becomes `["--seed", "1"]`."""
     return [part for name, value in settings.items() for part in (f"--{name}", str(value))]
 
 
@@ -119,5 +124,5 @@ def on_gpu() -> bool:
 
 
 def core_list() -> str:
-    """The cores that this process may run on, as `0,1`."""
+    """The cores that this process may run on, in the form `0,1`."""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))

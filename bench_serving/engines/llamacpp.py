@@ -1,4 +1,4 @@
-"""llama.cpp beside an engine: its own server over GGUF files, and the engine's client."""
+"""llama.cpp, compared with an engine: its own server over GGUF files, and the engine's client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench_serving.engines.base import Engine, Program, options
 
 @dataclass(frozen=True)
 class LlamaCpp(Program):
-    """`beside`: the engine that it is compared with."""
+    """llama.cpp's server. `beside`: the engine that it is compared with."""
 
     beside: Engine
     server = "bench_serving.llamacpp.server"
@@ -22,11 +22,11 @@ class LlamaCpp(Program):
         return "llama.cpp"
 
     def server_arguments(self, model: Path, name: str, dtype: str) -> list[str]:
-        """`model` is a GGUF file, which has its own types."""
+        """Arguments to serve `model`, a GGUF file with its own types, as `name`; no `dtype`."""
         return options({"model": model.resolve(), "alias": name})
 
     def environment(self) -> Mapping[str, str]:
-        """The other's: what both run in is the same."""
+        """The environment of the engine beside it, so that both run in the same one."""
         return self.beside.environment()
 
     def cores(self, log: str) -> str:

@@ -1,7 +1,8 @@
 """SGLang: its OpenAI server, and its benchmark client `sglang.benchmark.serving`.
 
 Without a GPU SGLang serves through the platform plugin of `bench_serving/sglang_cpu_platform`,
-which `make venv-sglang` installs: its own CPU platform needs a kernel package that is not on PyPI.
+which `make venv-sglang` installs: SGLang's own CPU platform needs a kernel package that is not on
+PyPI.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench_serving.engines.base import THROUGHPUT, Engine, Load, on_gpu, options
 from hk_backend import machine
 
 CPU_PLATFORM = "hk_cpu"
-"""The name of that plugin, for `SGLANG_PLATFORM`."""
+"""Name of the platform plugin, for `SGLANG_PLATFORM`."""
 
 
 class Sglang(Engine):
@@ -30,7 +31,7 @@ class Sglang(Engine):
         "--context-length=2048",
         "--max-total-tokens=16384",
         "--max-running-requests=8",
-        "--disable-cuda-graph",  # as vLLM's demo serves without torch.compile
+        "--disable-cuda-graph",  # vLLM's demo serves without torch.compile, too
     )
 
     def server_arguments(self, model: Path, name: str, dtype: str) -> list[str]:
@@ -61,14 +62,14 @@ class Sglang(Engine):
             "dataset-name": "random-ids",
             "random-input-len": load.input_len,
             "random-output-len": load.output_len,
-            "random-range-ratio": 1,  # every prompt as long as that
+            "random-range-ratio": 1,  # all prompts have this length
             "num-prompts": load.prompts,
             "max-concurrency": load.concurrency,
             "seed": load.seed,
-            "warmup-requests": 0,  # it would be the run's first prompt, then cached
+            "warmup-requests": 0,  # a warm-up would be the run's first prompt, then cached
             "output-file": load.result,
         }
-        # ids, not their text: what a tokenizer makes of that can be longer
+        # send ids, not text: a tokenizer may make more tokens of the text
         return [*options(settings), "--tokenize-prompt", "--flush-cache", "--disable-tqdm"]
 
     def read_result(self, file: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Vllm(Engine):
     def environment(self) -> Mapping[str, str]:
         settings = {"VLLM_NO_USAGE_STATS": "1"}
         if machine.usable_cores() <= 2:
-            # left to itself vLLM keeps one core for its front end, and computes on what is left
+            # by default vLLM keeps one core for its front end and computes on the others
             settings["VLLM_CPU_OMP_THREADS_BIND"] = core_list()
         return settings
 

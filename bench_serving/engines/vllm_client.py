@@ -13,10 +13,10 @@ from typing import Any
 
 
 def apart(message: str) -> Iterator[str]:
-    """A streamed `message`, its `usage` in one of its own.
+    """Split a streamed `message` that has both `choices` and `usage` into two messages.
 
-    The client reads `usage` only where no `choices` are, but llama.cpp's last message has both.
-    Without it the client counts the tokens of the answer's text, which may be others.
+    The client reads `usage` only in a message without `choices`, but llama.cpp's last message has
+    both. Without `usage` the client tokenizes the answer's text, which may give another count.
     """
     field, _, text = message.partition(" ")
     if field == "data:" and '"usage"' in text:

@@ -1,1 +1,1 @@
-"""llama.cpp beside an engine: a checkpoint as GGUF, and llama.cpp's own server over it."""
+"""llama.cpp for comparisons: converts a checkpoint to GGUF, and runs llama.cpp's own server."""

@@ -1,4 +1,4 @@
-"""Matrices in GGML's types: the gguf package's, and Q6_K, which it can only read."""
+"""Encodes matrices in GGML's types, among them Q6_K, which the gguf package can only read."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gguf import GGMLQuantizationType, quants
 from bench_serving.llamacpp.formats import LONG_BLOCK
 
 AT_ONCE = 1 << 22
-"""Weights that are in float32, and in what quantising makes of it, at a time."""
+"""Number of weights that are converted at a time, which limits memory."""
 GROUP = 16
-"""Weights of Q6_K that share a scale."""
+"""Number of weights of Q6_K that share a scale."""
 
 Array = np.ndarray[Any, Any]
 
 
 def encode(matrix: torch.Tensor, kind: GGMLQuantizationType) -> Array:
-    """`matrix` `[n, k]` of any float dtype as `[n, bytes of a row]`, uint8.
+    """Encode `matrix` `[n, k]` of any float dtype as uint8 `[n, bytes of a row]`.
 
     Raises:
-        gguf.quants.QuantError: k is no multiple of the type's block.
+        gguf.quants.QuantError: k is not a multiple of the type's block.
     """
     if kind == GGMLQuantizationType.BF16:
         halves: Array = matrix.to(torch.bfloat16).contiguous().view(torch.uint8).numpy()
@@ -40,19 +40,19 @@ def _encode(rows: Array, kind: GGMLQuantizationType) -> Array:
 
 
 def _q6_k(blocks: Array) -> Array:
-    """`[count, 256]`, float32, as `[count, 210]`, bytes.
+    """Encode float32 blocks `[count, 256]` as Q6_K, bytes `[count, 210]`.
 
-    A group's scale takes its largest weight to -32. llama.cpp tries eighteen next to that one too,
-    and keeps the one with the smallest squared error.
+    A group's scale maps its largest weight to -32. llama.cpp also tries eighteen other scales near
+    this one, and keeps the one with the smallest squared error.
     """
     groups = blocks.reshape(len(blocks), -1, GROUP)
     scales = _largest(groups) / np.float32(-32)
     step = _largest(scales.swapaxes(1, 2)) / np.float32(-128)
     codes = np.rint(_over(scales, step)).clip(-128, 127)
-    # what a reader multiplies with: the block's step is stored in float16
+    # readers multiply with the step as stored, in float16
     step = step.astype(np.float16)
     values = np.rint(_over(groups, codes * step.astype(np.float32))).clip(-32, 31) + 32
-    # two halves of the block, each of four runs of 32 weights
+    # a block has two halves, each of four runs of 32 weights
     runs = values.astype(np.uint8).reshape(len(blocks), 2, 4, 32)
     low, high = runs & 15, runs >> 4
     parts = (
@@ -65,11 +65,11 @@ def _q6_k(blocks: Array) -> Array:
 
 
 def _largest(groups: Array) -> Array:
-    """By magnitude, with its sign, along the last axis."""
+    """The element of largest magnitude along the last axis, with its sign."""
     where = np.abs(groups).argmax(axis=-1, keepdims=True)
     return np.take_along_axis(groups, where, axis=-1)
 
 
 def _over(values: Array, scale: Array) -> Array:
-    """0 where `scale` is."""
+    """`values` over `scale`; 0 where `scale` is 0."""
     return np.divide(values, scale, out=np.zeros_like(values), where=scale != 0)

@@ -1,4 +1,4 @@
-"""A Llama checkpoint as a GGUF file, tensor by tensor.
+"""Converts a Llama checkpoint to a GGUF file, tensor by tensor.
 
 python -m bench_serving.llamacpp.convert CHECKPOINT FILE.gguf --format q4_0
 """
@@ -27,21 +27,21 @@ from hk_backend.quantize.source import Source, SourceTensor, open_source, read_c
 EXPECTED: dict[str, object] = {
     "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "pretraining_tp": 1
 }  # fmt: skip
-"""What config.json may say of these, if anything."""
+"""Values that these keys of config.json must have, where they are present."""
 NEEDED = (
     "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "rms_norm_eps",
     "num_attention_heads",
 )  # fmt: skip
-"""Numbers that config.json must have; open_source sees to num_hidden_layers."""
+"""Numbers that config.json must have; open_source checks num_hidden_layers."""
 SCALING = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "factor")
-"""And those of its RoPE, where that is llama3's."""
+"""Numbers that config.json must have for RoPE, if its type is llama3."""
 EMBEDDING, HEAD, LAST_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 ROPE_FACTORS = "rope_freqs.weight"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of the file: its name there, its type, and which of the checkpoint's it is."""
+    """A tensor of the GGUF file: its name and type there, and its tensor in the checkpoint."""
 
     name: str
     kind: GGMLQuantizationType
@@ -51,17 +51,18 @@ class Entry:
 def write_gguf(checkpoint: Path, file: Path, format: str) -> None:
     """Convert `checkpoint` to `file`; `format` is a key of `FORMATS`.
 
-    The file appears when it is whole. In memory: one tensor at a time, as it was and as it becomes.
+    The file appears when it is complete. Memory holds one tensor at a time, before and after
+    conversion.
 
     Raises:
-        ConvertError: the checkpoint is not a plain Llama's, or has a value that llama.cpp would
-            not compute with.
+        ConvertError: the checkpoint is not a plain Llama, or has a setting that llama.cpp would
+            ignore.
         OSError: the file cannot be written.
     """
     part = file.with_name(f"{file.name}.part")
     try:
         config = read_config(checkpoint)
-        factors = _check(checkpoint, config)  # first: another model lacks other tensors
+        factors = _check(checkpoint, config)  # first, since another model also lacks tensors
         source = open_source(checkpoint)
         entries = list(_entries(source, FORMATS[format]))
         writer = GGUFWriter(part, "llama")
@@ -89,7 +90,7 @@ def write_gguf(checkpoint: Path, file: Path, format: str) -> None:
 
 
 def _check(directory: Path, config: dict[str, Any]) -> Array | None:
-    """Whether llama.cpp computes this model; its RoPE's factors, if it has any."""
+    """Check that llama.cpp can compute this model; returns its RoPE's factors, if it has any."""
     if config.get("model_type") != "llama":
         found = config.get("model_type")
         raise ConvertError(f"{directory}: model_type is {found!r}; only 'llama' is converted")
@@ -108,13 +109,13 @@ def _check_numbers(directory: Path, config: dict[str, Any], names: Sequence[str]
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps in one place what was in two."""
+    """Settings of RoPE, which transformers 5 keeps in one entry and older versions in two."""
     found = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return {"rope_theta": config.get("rope_theta", 10000.0), **found}
 
 
 def _rope_factors(directory: Path, config: dict[str, Any]) -> Array | None:
-    """What each frequency is divided by, `[head_dim / 2]`, float32; None: nothing is scaled."""
+    """Divisor of each RoPE frequency, `[head_dim / 2]`, float32; None: nothing is scaled."""
     rope = _rope(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -157,7 +158,7 @@ def _add_settings(writer: GGUFWriter, config: dict[str, Any], format: Format) ->
 
 
 def _entries(source: Source, format: Format) -> Iterator[Entry]:
-    """In the order of the checkpoint; a tied head is the embedding."""
+    """Yields the file's tensors in the order of the checkpoint; a tied head is left out."""
     config, tied = source.config, bool(source.config.get("tie_word_embeddings"))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
     needed = {EMBEDDING, LAST_NORM, *([] if tied else [HEAD])}
@@ -184,7 +185,7 @@ def _entries(source: Source, format: Format) -> Iterator[Entry]:
 
 
 def _announce(writer: GGUFWriter, entry: Entry) -> None:
-    """What `_data` will return."""
+    """Declare a tensor with the shape and type that `_data` will return."""
     kind, shape = entry.kind, entry.source.shape
     if kind == GGMLQuantizationType.F32:
         writer.add_tensor_info(entry.name, shape, np.dtype(np.float32), 4 * math.prod(shape))
@@ -211,7 +212,10 @@ def _data(source: Source, entry: Entry) -> Array:
 
 
 def _paired(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """`[heads x d, k]`: llama.cpp rotates channels 2i and 2i + 1, transformers i and d/2 + i."""
+    """The rows of `weight` `[heads x d, k]` in llama.cpp's order.
+
+    RoPE rotates channels 2i and 2i + 1 in llama.cpp, but i and d/2 + i in transformers.
+    """
     halves: torch.Tensor = weight.unflatten(0, (heads, 2, -1))
     return halves.transpose(1, 2).reshape(weight.shape)
 

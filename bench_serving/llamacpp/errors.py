@@ -1,7 +1,7 @@
-"""The one error of converting a checkpoint."""
+"""The error of converting a checkpoint."""
 
 from __future__ import annotations
 
 
 class ConvertError(RuntimeError):
-    """The checkpoint cannot become a GGUF file; the message names what is in the way."""
+    """The checkpoint cannot be converted to a GGUF file; the message says why."""

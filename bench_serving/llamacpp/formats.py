@@ -1,6 +1,6 @@
-"""The formats in which llama.cpp serves a checkpoint, by name: nothing need be installed for it.
+"""Formats in which llama.cpp serves a checkpoint; this module needs no extra package.
 
-Which matrix has which type is `llama-quantize`'s choice. Norms are float32 in each.
+Matrices have the types that `llama-quantize` chooses. Norms are float32 in every format.
 """
 
 from __future__ import annotations
@@ -8,23 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXTRA = "llamacpp"
-"""Of pyproject.toml: what writes GGUF and serves it."""
+"""Extra of pyproject.toml with the packages that write and serve GGUF."""
 
 LONG_BLOCK = 256
-"""Weights of a block of the K types; those of the others have 32."""
+"""Number of weights in a block of the K types; other types have blocks of 32."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """`weight`: GGML's type of every matrix but the head's, which is `head`: the embedding, where
-    the two are tied. `file_type`: what the file calls itself. All are names of the gguf package."""
+    """The types of a checkpoint's matrices in a GGUF file, as names of the gguf package.
+
+    `weight`: GGML's type of every matrix but the LM head. `head`: the type of the LM head, or of
+    the embedding if the two are tied. `file_type`: the type that the file declares.
+    """
 
     weight: str
     head: str
     file_type: str
 
     def head_of(self, columns: int) -> str:
-        """The type of a head with so many columns: Q6_K needs whole blocks."""
+        """The type of a head with this number of columns; Q6_K needs whole blocks."""
         return "Q8_0" if self.head.endswith("_K") and columns % LONG_BLOCK else self.head
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp's own OpenAI server over a GGUF file, until it is told to end.
+"""Runs llama.cpp's own OpenAI server over a GGUF file until a signal ends it.
 
     python -m bench_serving.llamacpp.server --model FILE.gguf --alias NAME --port 8080 \
         --slots 8 --context 1024 [--cores "0, 1"]
@@ -15,11 +15,11 @@ import xllamacpp
 from hk_backend import machine
 
 CONTEXT_STEP = 256
-"""llama.cpp gives a slot a multiple of so many tokens."""
+"""Number of tokens that the context of each llama.cpp slot is a multiple of."""
 
 
 def settings(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
-    """llama.cpp's defaults, but for what the load decides and a cache that no request can hit."""
+    """llama.cpp's default settings, adapted to the load and without the cache of old prompts."""
     found = xllamacpp.CommonParams()
     found.model.path = arguments.model
     found.model_alias = {arguments.alias}
@@ -28,7 +28,7 @@ def settings(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     found.endpoint_metrics = True
     found.ui = False
     found.n_gpu_layers = 0
-    found.fit_params = False  # the context is what the load needs, not what memory allows
+    found.fit_params = False  # the load decides the context, not the memory
     found.n_parallel = arguments.slots
     found.n_ctx = arguments.slots * -(-arguments.context // CONTEXT_STEP) * CONTEXT_STEP
     found.cache_ram_mib = 0
@@ -42,7 +42,7 @@ def settings(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
 
 
 def main() -> None:
-    """Serves; see this file's beginning."""
+    """The command line; see this file's beginning."""
     parser = argparse.ArgumentParser(prog="python -m bench_serving.llamacpp.server")
     parser.add_argument("--model", required=True, help="A GGUF file.")
     parser.add_argument("--alias", required=True, help="What the model is called in requests.")

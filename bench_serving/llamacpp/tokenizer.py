@@ -1,7 +1,7 @@
-"""A checkpoint's tokenizer in a GGUF file, as llama.cpp's own converter writes it.
+"""Writes a checkpoint's tokenizer into a GGUF file, in the way of llama.cpp's own converter.
 
-llama.cpp has the way a tokenizer splits text into words built in, under a name. Its converter finds
-the name by what the tokenizer makes of a text; here it is the splitting itself that is looked up.
+llama.cpp has built-in, named ways to split text into words. Its converter finds the name from the
+tokens of a sample text; this module compares the tokenizer's splitting rules instead.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SPLITTINGS: dict[str, list[dict[str, Any]]] = {
         {**BYTE_LEVEL, "use_regex": False},
     ],
 }
-"""llama.cpp's name: the steps of `pre_tokenizer`."""
+"""Steps of `pre_tokenizer`, by llama.cpp's name for them."""
 WHOLE_WORDS = ("llama-bpe",)
-"""Under these names llama.cpp takes a word that is a token as it is, whatever the merges."""
+"""Names for which llama.cpp keeps a word that is a token, without looking at merges."""
 
 
 def add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocabulary: int) -> None:
     """Write the tokenizer of `checkpoint`, whose embedding has `vocabulary` rows.
 
     Raises:
-        ConvertError: it has none, or one that llama.cpp would not reproduce.
+        ConvertError: the checkpoint has no tokenizer, or one that llama.cpp does not reproduce.
     """
     path = checkpoint / "tokenizer.json"
     try:
@@ -63,7 +63,7 @@ def add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocabulary: int) -> None
     writer.add_token_types(types)
     special = SpecialVocab(checkpoint, load_merges=True, n_vocab=vocabulary)
     for each in ("bos", "eos"):
-        special.add_special_token.setdefault(each, False)  # else the name decides
+        special.add_special_token.setdefault(each, False)  # otherwise the name decides
     special.add_to_gguf(writer, quiet=True)
 
 
@@ -87,7 +87,7 @@ def _includes(step: dict[str, Any], expected: dict[str, Any]) -> bool:
 def _tokens(
     path: Path, tokenizer: dict[str, Any], vocabulary: int
 ) -> tuple[list[str], list[TokenType]]:
-    """All by their ids; ids without a token get a name of their own."""
+    """Texts and types of all tokens, by id; ids without a token get a made-up name."""
     tokens = [f"[PAD{index}]" for index in range(vocabulary)]
     types = [TokenType.UNUSED] * vocabulary
     added = {each["content"]: each for each in tokenizer.get("added_tokens", [])}

@@ -1,4 +1,4 @@
-"""Installs, beside the package, the .pth file that every Python of the environment reads."""
+"""Installs the package, and beside it the .pth file that Python reads at every start."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,5 @@
-// hk_backend._emulator: the machine for Python. Addresses and bytes, no tensors; see _emulator.pyi.
+// hk_backend._emulator: the emulated machine for Python. It takes addresses and bytes, no tensors;
+// see _emulator.pyi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

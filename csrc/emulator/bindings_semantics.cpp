@@ -1,4 +1,5 @@
-// For tests: one instruction's handler on a state given from Python, without decoder or machine.
+// Bindings for tests: run one instruction's handler on a state given from Python, without decoder
+// or machine.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -22,7 +23,8 @@ Arch arch_of(const std::string& name) {
   throw py::value_error("arch: " + name + " (gfx942 or gfx950)");
 }
 
-// ("v", 3), ("s", 106, 2), ("a", 0), ("c", bits), ("scc",), with dwords, negate, absolute after.
+// Makes an operand of a tuple: ("v", 3), ("s", 106, 2), ("a", 0), ("c", bits), ("scc",). Dwords,
+// negate and absolute follow.
 Operand operand_of(const py::tuple& t) {
   static const std::unordered_map<std::string, Kind> kinds{
       {"s", Kind::sgpr},  {"v", Kind::vgpr},    {"a", Kind::agpr},      {"c", Kind::constant},
@@ -75,7 +77,7 @@ void set_field(Instruction& in, const std::string& name, int64_t value) {
   found->second(in, value);
 }
 
-// Runs the handler on the arrays in place; gives (scc, mode).
+// Runs the handler on the arrays in place; returns (scc, mode).
 py::tuple execute(const std::string& mnemonic, const std::string& arch, Array sgpr, Array vgpr,
                   const std::vector<py::tuple>& dst, const std::vector<py::tuple>& src,
                   uint32_t mode, bool scc, const py::dict& fields) {

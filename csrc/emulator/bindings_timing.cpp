@@ -1,4 +1,4 @@
-// hk_backend._emulator: traces and the timing model; see _emulator.pyi.
+// hk_backend._emulator: bindings of traces and of the timing model; see _emulator.pyi.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -74,7 +74,7 @@ std::vector<std::string> names(int count, const char* (*name_of)(Kind)) {
   return out;
 }
 
-// Structured arrays: an event's fields by name.
+// Events as a structured array, with fields by name.
 py::array wave_events(const Trace& trace, const CuTime& time) {
   std::vector<WaveEvent> events = time.events.waves;
   for (WaveEvent& e : events) e.instruction = uint32_t(pc_of(trace, e.instruction));

@@ -16,7 +16,7 @@ constexpr size_t kMostTensors = 16;
 
 int (*read_tensor)(void*, DLTensor*) = nullptr;
 
-// torch.Tensor's exchange table; false: this torch has none.
+// Remembers torch.Tensor's exchange table; false if this torch has none.
 bool read_tensors_of(py::type tensor) {
   py::object capsule = py::getattr(tensor, "__dlpack_c_exchange_api__", py::none());
   if (!PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule)) return false;
@@ -95,7 +95,7 @@ Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors,
   return Repeated(made, like, exact, alignment);
 }
 
-// Raises the package's own exception of that module and name.
+// Raises the package's own Python exception `module`.`name`.
 void raise(const char* module, const char* name, const py::tuple& arguments) {
   py::object type = py::module_::import(module).attr(name);
   PyErr_SetObject(type.ptr(), type(*arguments).ptr());

@@ -8,7 +8,7 @@
 namespace hk::hip {
 namespace {
 
-constexpr size_t kDeepest = 16;  // of the stack
+constexpr size_t kDeepest = 16;  // most values on the stack
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument("grid formula: " + what);

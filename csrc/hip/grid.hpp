@@ -1,4 +1,4 @@
-// A grid formula as a program for a stack machine: hk_backend/kernels/grid.py compiles it.
+// A grid formula as a program for a stack machine, compiled by hk_backend/kernels/grid.py.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace hk::hip {
 
-// ("number", 3), ("name", "num_tokens") or ("apply", "+"); what is left on the stack are x, y, z.
+// One instruction: ("number", 3), ("name", "num_tokens") or ("apply", "+"). A program leaves x, y
+// and z on the stack.
 using Instruction = std::pair<std::string, std::variant<int64_t, std::string>>;
 
 class GridProgram {
  public:
   explicit GridProgram(const std::vector<Instruction>& program);
   const std::vector<std::string>& names() const { return names_; }
-  // `values`: of each of `names()`, in that order.
+  // Workgroups for `values`, one for each of `names()`, in that order.
   Grid evaluate(const int64_t* values) const;
 
  private:

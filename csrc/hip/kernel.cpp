@@ -44,7 +44,7 @@ Alternatives::Choice Alternatives::choose(const int64_t* step) const {
   for (size_t i = 0;; ++i) {
     const Kernel& kernel = *kernels_[i].kernel;
     const Grid grid = kernels_[i].workgroups(step);
-    const double workgroups = double(grid[0]) * grid[1] * grid[2];  // more than 64 bits may hold
+    const double workgroups = double(grid[0]) * grid[1] * grid[2];  // may exceed 64 bits
     if (i + 1 == kernels_.size() || workgroups >= 2.0 * kernel.compute_units) return {kernel, grid};
   }
 }

@@ -1,4 +1,4 @@
-// Loaded kernels, and the choice between those that compute the same.
+// Loaded kernels, and the choice among kernels that compute the same.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ struct Kernel {
   unsigned block;
   unsigned dynamic_lds;
   GridProgram grid;
-  Numbers constants;  // that the grid's formula may name
+  Numbers constants;  // values of the grid formula's constant names
 
-  // Enqueues it; the thread's current device is the kernel's, and so is the stream.
+  // Enqueues the kernel. Its device must be the thread's current one, and own the stream.
   void launch(Grid workgroups, Handle stream, const void* argument, size_t bytes) const;
 };
 
@@ -40,32 +40,33 @@ class Alternatives {
     const Kernel& kernel;
     Grid workgroups;
   };
-  // What a grid's formula names is a value of an engine's step (`of_step` has its index), else one
-  // of `sizes`, else a constant of the kernel.
+  // Each name in a grid formula takes its value from the engine's step (`of_step` has its index),
+  // else from `sizes`, else from the kernel's constants.
   Alternatives(const Kernels& kernels, const std::map<std::string, size_t>& of_step,
                const Numbers& sizes);
 
   const Library& library() const { return *kernels_.front().kernel->library; }
   int device() const { return kernels_.front().kernel->device; }
-  // The largest tile that still gives every compute unit two workgroups: a larger one reads less,
-  // a smaller one leaves no unit idle. If none does, the smallest. `step`: the step's values.
+  // Chooses the largest tile that still gives every compute unit two workgroups, else the smallest.
+  // A larger tile reads less memory; a smaller one leaves no unit idle. `step`: the step's values.
   Choice choose(const int64_t* step) const;
 
  private:
   static constexpr size_t kMostNames = 16;
   struct Bound {
     std::shared_ptr<Kernel> kernel;
-    std::vector<std::pair<bool, int64_t>> values;  // (of the step, its index) or a number
+    std::vector<std::pair<bool, int64_t>> values;  // (is a step's value, its index) or a number
     Grid workgroups(const int64_t* step) const;
   };
   std::vector<Bound> kernels_;
 };
 
-// Enqueues one of `kernels` on a stream of their device; `sizes`: what the grids' formulas name.
+// Enqueues one of `kernels` on a stream of their device; `sizes` has the grid formulas' values.
 void launch(const Kernels& kernels, Handle stream, const Numbers& sizes,
             const std::string& argument);
 
-// A stream belongs to one device; to another's the launch would be an error late, or a wrong one.
+// Throws unless `stream` belongs to `device`. A launch on another device's stream would fail late,
+// or compute a wrong result.
 void check_owner(const Library& library, Handle stream, int device);
 
 }  // namespace hk::hip

@@ -12,14 +12,14 @@ constexpr int kInvalidDeviceFunction = 98;
 constexpr int kStreamCaptureImplicit = 906;
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount
 constexpr int kMaxDynamicLds = 8;         // hipFuncAttributeMaxDynamicSharedMemorySize
-// Of hipDeviceProp_tR0600 (HIP 6 and 7).
+// Layout of hipDeviceProp_tR0600 (HIP 6 and 7).
 constexpr size_t kPropertiesBytes = 1472, kArchNameOffset = 1160;
-// Of the `extra` argument of hipModuleLaunchKernel.
+// Keys in the `extra` argument of hipModuleLaunchKernel.
 void* const kParamBufferPointer = reinterpret_cast<void*>(1);
 void* const kParamBufferSize = reinterpret_cast<void*>(2);
 void* const kParamEnd = reinterpret_cast<void*>(3);
 
-// A mapped library; null if `path` is not mapped.
+// Handle of a mapped library; null if `path` is not mapped.
 void* mapped(const std::string& path) { return dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY); }
 
 }  // namespace
@@ -27,7 +27,7 @@ void* mapped(const std::string& path) { return dlopen(path.c_str(), RTLD_NOLOAD 
 std::string runtime_of(const std::string& user) {
   void* handle = mapped(user);
   if (!handle) throw Unusable{user + " is not mapped in this process"};
-  void* used = dlsym(handle, "hipModuleLaunchKernel");  // in `user` and what it was linked to
+  void* used = dlsym(handle, "hipModuleLaunchKernel");  // in `user` or a library it is linked to
   Dl_info found;
   if (!used || !dladdr(used, &found) || !found.dli_fname)
     throw Unusable{user + " uses no HIP runtime: torch is not a ROCm build"};
@@ -65,7 +65,7 @@ Library::Library(const std::string& path, bool load) : path(path) {
 
 void Library::check(const char* call, int code) const {
   if (!code) return;
-  // the runtime's own note of it, or torch's next check would report our error as its own
+  // clears the runtime's own record, or torch's next check would report this error as its own
   hip_.hipGetLastError();
   std::string text = hip_.hipGetErrorString(code);
   const std::string why = hip_.hkEmulatedWhy ? hip_.hkEmulatedWhy() : "";
@@ -134,8 +134,8 @@ Handle Library::function(Handle module, const std::string& symbol) const {
 
 void Library::allow_dynamic_lds(Handle function, int bytes) const {
   const int code = hip_.hipFuncSetAttribute(function, kMaxDynamicLds, bytes);
-  // ROCm before 7 knows the attribute for functions of the host program only, and then bounds a
-  // module's launch by the hardware's LDS alone
+  // ROCm before 7 supports the attribute only for functions of the host program. It then bounds a
+  // module's launch by the hardware's LDS alone.
   if (code == kInvalidDeviceFunction)
     hip_.hipGetLastError();
   else

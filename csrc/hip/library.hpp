@@ -1,7 +1,7 @@
-// A HIP runtime that this process has mapped: its entry points by dlsym, nothing of HIP linked.
+// A HIP runtime that this process has mapped, used through dlsym: nothing of HIP is linked.
 //
 // A second HIP runtime in a process knows nothing of the first one's streams and memory (its error
-// for them is 709). So nothing is ever opened by name: `runtime_of` finds the library that torch's
+// for them is 709). So no library is ever opened by name: `runtime_of` finds the one that torch's
 // own calls go to, and the emulated library is named by its path.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace hk::hip {
 
-using Handle = uintptr_t;  // of a stream, module or function
+using Handle = uintptr_t;  // handle of a stream, module or function
 using Grid = std::array<unsigned, 3>;
 
 // A HIP call failed; Python's HipError.
@@ -35,7 +35,7 @@ std::string runtime_of(const std::string& user);
 
 class Library {
  public:
-  // `load`: whether the library may be mapped now, as only the emulated one is.
+  // `load`: whether the library may be mapped now, which is right only for the emulated one.
   Library(const std::string& path, bool load);
   Library(const Library&) = delete;
 
@@ -46,16 +46,17 @@ class Library {
   unsigned compute_units(int device) const;
   int current_device() const;
   void set_current_device(int device) const;
-  int device_of(Handle stream) const;  // 0, the null stream: the current device
-  // Also true of the null stream while a stream captures that it would wait for.
+  int device_of(Handle stream) const;  // the current device for 0, the null stream
+  // Whether `stream` is being captured, or, for the null stream, a stream that it would wait for.
   bool is_capturing(Handle stream) const;
-  Handle load(std::string image);  // a code object that HIP trusts to be whole; kept
+  // Loads a code object, whose bytes are kept. HIP trusts it to be whole.
+  Handle load(std::string image);
   Handle function(Handle module, const std::string& symbol) const;
   void allow_dynamic_lds(Handle function, int bytes) const;
-  // Enqueues one kernel; `argument` is copied before this returns.
+  // Enqueues one kernel. `argument` is copied before this returns.
   void launch(Handle function, Grid grid, unsigned block, unsigned dynamic_lds, Handle stream,
               const void* argument, size_t bytes) const;
-  void synchronise(Handle stream) const;  // never on the way of a request
+  void synchronise(Handle stream) const;  // blocks; not for use while serving a request
 
  private:
   struct Functions {
@@ -75,14 +76,14 @@ class Library {
     int (*hipGetLastError)();
     const char* (*hipGetErrorName)(int);
     const char* (*hipGetErrorString)(int);
-    const char* (*hkEmulatedWhy)();  // the emulated library's own; null in ROCm's
+    const char* (*hkEmulatedWhy)();  // in the emulated library only; null in ROCm's
   } hip_ = {};
-  std::list<std::string> images_;  // HIP does not say that it copies them
+  std::list<std::string> images_;  // kept, as HIP does not say that it copies them
 
   void check(const char* call, int code) const;
 };
 
-// A device as this thread's current one, and back.
+// Makes a device this thread's current one, and restores the previous one.
 class OnDevice {
  public:
   OnDevice(const Library& library, int device)

@@ -13,39 +13,39 @@
 
 namespace hk::hip {
 
-// What the launches of an engine's step share, on one device: the values that each launch takes
-// from it, in the order that `Prepared` was given, and the stream, once it is known to be the
-// device's.
+// Data that the launches of one engine step share, on one device. `values` are those that each
+// launch takes from the step, in the order given to `Prepared`. `stream` is set once it is known to
+// belong to the device.
 struct Step {
   int device;
   std::vector<int64_t> values;
-  int64_t rows;  // that every tensor of tokens must have, at least
+  int64_t rows;  // fewest rows that every tensor of tokens must have
   std::optional<Handle> stream = {};
 };
 
-// A layer's launch: the argument's constants are in place, a step's values and the addresses of
-// the layer's tensors are patched into it.
+// A layer's launch. The argument's constants are in place; each launch patches in the step's values
+// and the addresses of the layer's tensors.
 class Prepared {
  public:
-  struct Place {  // in the argument
+  struct Place {  // place in the argument
     size_t offset, bytes;
   };
   struct Tensor {
     DLTensor like;
-    size_t offset;  // of its address in the argument
-    bool exact;     // as many rows as `like`; else at least those of the step
+    size_t offset;  // offset of its address in the argument
+    bool exact;     // whether it needs as many rows as `like`; else at least those of the step
   };
-  // `kernels`: each launch takes one (`Alternatives`). `step_places`: where each value of a step
-  // goes, {0, 0}: nowhere. `step_grid`: the grids' names that are values of the step, by index; the
-  // others are in `sizes`.
+  // `kernels`: each launch chooses one (`Alternatives`). `step_places`: place of each value of a
+  // step; {0, 0}: not used. `step_grid`: names in the grid formulas that are values of the step,
+  // with their index. `sizes`: values of all other names.
   Prepared(const Kernels& kernels, std::string argument, std::vector<Place> step_places,
            const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
            const std::vector<Tensor>& tensors, uintptr_t alignment);
 
   size_t tensors() const { return tensors_.size(); }
-  // Enqueues it on `stream`. `addresses`: where the device finds the tensors, if not where they
-  // say. False, and nothing has been done: a tensor of another layout, dtype or device, an
-  // address that is not aligned, or a step of another device.
+  // Enqueues the launch on `stream`. `addresses`: addresses of the tensors on the device, if they
+  // differ from the tensors' own. Returns false, and does nothing, for a tensor of another layout,
+  // dtype or device, a misaligned address, or a step of another device.
   bool launch(Step& step, Handle stream, const DLTensor* tensors, const int64_t* addresses) const;
 
  private:

@@ -1,4 +1,4 @@
-// Launches that follow each other, made once and repeated on other tensors of the same layout.
+// Launches that follow each other, prepared once and repeated on tensors of the same layout.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@ namespace hk::hip {
 
 class Repeated {
  public:
-  // Where in the argument the address of a byte of a tensor goes.
+  // Writes the address of byte `byte` of tensor `tensor` at `offset` of the argument.
   struct Patch {
     size_t tensor, byte, offset;
   };
   struct Launch {
     std::shared_ptr<Kernel> kernel;
-    Numbers sizes;  // that the grid's formula names
+    Numbers sizes;  // values of the names in the grid formula
     std::string argument;
     std::vector<Patch> patches;
   };
-  // All on one device. `tensors`: what the launches' tensors must be like; null: absent. The first
-  // `exact` of them must have just as many rows, the others at least.
+  // All launches are on one device. `tensors`: layouts that the launches' tensors must have; null:
+  // absent. The first `exact` of them must have just as many rows, the others at least as many.
   Repeated(const std::vector<Launch>& launches, const std::vector<std::optional<DLTensor>>& tensors,
            size_t exact, uintptr_t alignment);
 
   size_t tensors() const { return slots_.size(); }
-  // Enqueues them on `stream`. `addresses`: where the device finds the tensors, if not where they
-  // say. False, and nothing has been done: a tensor of another layout, dtype or device, or an
-  // address that is not aligned.
+  // Enqueues the launches on `stream`. `addresses`: addresses of the tensors on the device, if they
+  // differ from the tensors' own. Returns false, and does nothing, for a tensor of another layout,
+  // dtype or device, or a misaligned address.
   bool launch(Handle stream, const std::optional<DLTensor>* tensors,
               const int64_t* addresses) const;
 

@@ -1,4 +1,4 @@
-// What a tensor of a launch must be like to take another's place in its argument.
+// The layout that a tensor must have to take another tensor's place in a launch's argument.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class Slot {
     like_.shape = like_.strides = nullptr;
   }
 
-  // Of the same dtype, device and layout, but for the length of the first axis.
+  // Whether the tensor has this dtype, device and layout; the first axis may have any length.
   bool fits(const DLTensor& tensor) const {
     if (tensor.ndim != like_.ndim || tensor.dtype != like_.dtype || tensor.device != like_.device)
       return false;
     for (int32_t i = 0; i < like_.ndim; ++i) {
       if (i && tensor.shape[i] != shape_[i]) return false;
-      // an axis of one element has any stride, and none that was prepared for
+      // an axis of one element may have any stride, which tells nothing for longer ones
       if (tensor.shape[i] != 1 && (shape_[i] == 1 || tensor.strides[i] != strides_[i]))
         return false;
     }

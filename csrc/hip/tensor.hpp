@@ -1,7 +1,8 @@
 // A torch tensor's address, shape, strides, dtype and device, through DLPack's exchange table.
 //
-// torch.Tensor.__dlpack_c_exchange_api__ holds the table (torch 2.10 and newer): reading a tensor
-// costs a function call, and nothing of torch is linked. Layouts: dlpack.h 1.3, part of its ABI.
+// torch.Tensor.__dlpack_c_exchange_api__ holds the table (torch 2.10 and newer). Reading a tensor
+// costs one function call, and nothing of torch is linked. The structs are those of dlpack.h 1.3,
+// and part of its ABI.
 #pragma once
 
 #include <cstdint>

@@ -8,13 +8,16 @@ from pathlib import Path
 
 
 def compiled_for(isa: str) -> str:
-    """The folder of what `torch.compile` makes. torch's own key of a compiled graph leaves out the
-    instruction set: from another one's folder it takes loops of 16 lanes, and computes with 8."""
+    """The folder for results of `torch.compile`, one for each instruction set.
+
+    torch's own key of a compiled graph does not include the instruction set. With a shared folder
+    it takes loops compiled for 16 lanes and runs them with 8.
+    """
     return str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}_{isa}")
 
 
 def _limit(isa: str, torch: str, mkl: str, onednn: str) -> dict[str, str]:
-    """What holds HK to `isa`, and torch, MKL and oneDNN to their own names for it."""
+    """Variables that limit HK to `isa`, and torch, MKL and oneDNN to their own names for it."""
     return {
         "HK_DEVICE": f"cpu:{isa}",
         "ATEN_CPU_CAPABILITY": torch,
@@ -30,5 +33,7 @@ ISA_LIMITS = {
     "avx512_bf16": _limit("avx512_bf16", "avx512", "AVX512", "AVX512_CORE_BF16"),
     "amx": _limit("amx", "avx512", "AVX512", "AVX512_CORE_AMX"),
 }
-"""The environment for HK and torch (its own kernels, MKL, oneDNN, what it compiles), which read it
-when they load."""
+"""Environment variables that limit HK and torch to an instruction set, by its name.
+
+HK and torch (its own kernels, MKL, oneDNN, compiled code) read them when they load.
+"""

@@ -9,7 +9,7 @@ import typer
 
 
 class Isa(str, Enum):
-    """`--isa`: see `hk_backend.bench.isa.ISA_LIMITS`."""
+    """Values of `--isa`: see `hk_backend.bench.isa.ISA_LIMITS`."""
 
     avx2 = "avx2"
     avx512 = "avx512"
@@ -18,7 +18,7 @@ class Isa(str, Enum):
 
 
 class Device(str, Enum):
-    """`--device`: where the layers that are timed run."""
+    """Values of `--device`: the device that runs the timed layers."""
 
     cpu = "cpu"
     hip = "hip"
@@ -43,6 +43,6 @@ IsaLimit = Annotated[Isa | None, typer.Option(help="Limit both sides to this ins
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line, whatever its value."""
+    """Whether the user gave an option on the command line, with any value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

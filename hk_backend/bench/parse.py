@@ -1,4 +1,4 @@
-"""Comma-separated options, checked before anything is measured."""
+"""Parses comma-separated options before anything is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
-    """A comma-separated list of names out of `valid`; else typer.BadParameter."""
+    """Parse comma-separated names out of `valid`; raises typer.BadParameter for any other."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in valid:
@@ -17,7 +17,7 @@ def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
 
 
 def parse_numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
-    """A comma-separated list of positive numbers, each once; else typer.BadParameter."""
+    """Parse comma-separated positive numbers, each kept once; else raises typer.BadParameter."""
     numbers = []
     for part in text.split(","):
         if not part.strip().isdecimal() or int(part) < 1 or int(part) % multiple_of:

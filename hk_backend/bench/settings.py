@@ -1,4 +1,4 @@
-"""What a benchmark's numbers depend on: instruction set, threads, machine; set and recorded."""
+"""Sets and records the conditions of a benchmark: instruction set, threads, machine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hk_backend.devices import DeviceError, device_for
 from hk_backend.devices.cpu.isas import why_not
 
 MATMUL_SIZE = 2304
-"""Large, and no power of two: those are slow for some matmul libraries."""
+"""Side of the square matmul that is timed; a power of two is slow in some matmul libraries."""
 MATMUL_FLOPS = 2 * MATMUL_SIZE**3
 
 
 def limit_isa(isa: Isa | None) -> None:
-    """Start this program over with both libraries held to `isa`: they read it when they load.
+    """Restart this program with HK and torch limited to `isa`, which they read when they load.
 
     Raises:
-        typer.BadParameter: this processor does not have it.
+        typer.BadParameter: this processor does not have the instruction set.
     """
     if isa and isa.value not in _cpu.available_isas():
         found, why = ", ".join(_cpu.available_isas()), why_not(isa.value)
@@ -38,13 +38,13 @@ def limit_isa(isa: Isa | None) -> None:
 
 
 def use_threads(threads: int) -> None:
-    """Compute with `threads` threads, both libraries; 0: as many as torch took."""
+    """Let HK and torch compute with `threads` threads; 0: as many as torch chose."""
     if threads:
         torch.set_num_threads(threads)
 
 
 def check_device() -> None:
-    """The host kernels are what is measured.
+    """Check that HK computes with the host kernels, which the benchmark measures.
 
     Raises:
         ConfigError, DeviceError: HK_DEVICE names another device, or none.
@@ -58,7 +58,7 @@ def check_device() -> None:
 
 
 def environment(rounds: int) -> dict[str, Any]:
-    """What the numbers depend on, recorded with them."""
+    """The conditions that are recorded with a benchmark's numbers."""
     return {
         "cpu": machine.cpu_model(),
         "cores": machine.usable_cores(),

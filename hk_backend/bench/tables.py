@@ -1,4 +1,4 @@
-"""Benchmark rows as a table: on the terminal with colours, in a file as Markdown."""
+"""Tables of benchmark rows: on the terminal with colours, in a file as Markdown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 FAILED = "failed"
-"""How the cell of a row begins that has no numbers, before the reason."""
+"""Beginning of the cell that says why a row has no numbers; the reason follows."""
 
 
 class Measured(Protocol):
-    """A row of a benchmark: ratios by column, above 1 a win; or the error that it failed with."""
+    """A row of a benchmark: ratios by column (above 1 a win), or the error that it failed with."""
 
     error: str
 
@@ -27,10 +27,10 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Narrow:
-    """How a table is split on a narrow terminal: one for each value of its first columns.
+    """The way in which a table is split on a narrow terminal.
 
-    `grouped`: how many columns go into the title. `short`: another heading by heading; "" leaves
-    the column out.
+    Each value of the first columns gets a table. `grouped`: number of first columns, which go into
+    its title. `short`: short headings by heading; "" leaves the column out.
     """
 
     grouped: int
@@ -39,10 +39,11 @@ class Narrow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the rows of a benchmark are shown.
+    """The table that shows the rows of a benchmark.
 
-    `cells`: a row's text, by `headings`. `wins_or_loses`: the ratios whose cells have a colour.
-    `column`: the ratio that decides, `against` what it is to.
+    `cells`: function that returns a row's text, one for each of `headings`. `wins_or_loses`: ratios
+    whose cells are coloured. `column`: heading of the ratio that counts as win or loss. `against`:
+    name of what that ratio compares HK with.
     """
 
     title: str
@@ -54,21 +55,21 @@ class Comparison:
     against: str
 
     def summary(self, rows: Sequence[Measured]) -> str:
-        """Wins, losses and failures of the ratio that decides, in one line."""
+        """One line with the wins, losses and failures by the ratio of `column`."""
         found = [row.ratios[self.column] for row in rows if not row.error]
         wins = sum(value >= 1 for value in found)
         line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(found)} failed"
         return f"{line}; smallest ratio to {self.against} {min(found):.2f}" if found else line
 
     def print(self, console: Console, rows: Sequence[Measured]) -> None:
-        """On a terminal: green where HK is faster, red where it is slower or failed."""
+        """Print the table; a terminal shows wins in green, losses and failures in red."""
         styles = (self._styles(row) for row in rows)
         lines = map(self.cells, rows)
         print_table(console, self.title, self.headings, lines, styles, self.narrow)
         console.print(self.summary(rows), soft_wrap=True)
 
     def _styles(self, row: Measured) -> list[str]:
-        """A style per cell."""
+        """The style of each of a row's cells."""
         if row.error:
             return ["red"] * len(self.headings)
         return [
@@ -87,10 +88,10 @@ def print_table(
     styles: Iterable[Sequence[str]],
     narrow: Narrow,
 ) -> None:
-    """A table that is never cut: abbreviated on a narrow terminal, as wide as it is in a pipe.
+    """Print a table without cutting it: abbreviated on a narrow terminal, in full width in a pipe.
 
-    `styles` has a rich style per cell, empty for none. A cell that begins with `FAILED` may be
-    long: what follows stands under the table.
+    `styles` has a rich style for each cell; empty: none. A cell that begins with `FAILED` is cut
+    to that word, and its whole text is printed under the table.
     """
     rows = [
         [Text(cell, look) for cell, look in zip(cells, looks, strict=True)]
@@ -113,7 +114,7 @@ def print_table(
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """At its own width, whatever the console's: what does not fit a terminal the terminal wraps."""
+    """Print a table at its own width; a narrower terminal wraps its lines."""
     table.width = _width(console, table)
     console.print(table, crop=False)
 
@@ -123,7 +124,7 @@ def _width(console: Console, table: Table) -> int:
 
 
 def _take_error(row: list[Text]) -> str:
-    """Shorten a failed row's cell, and return what it said with what the row is about."""
+    """Shorten a failed row's cell; return its whole text behind the row's first cells."""
     for place, cell in enumerate(row):
         if cell.plain.startswith(FAILED):
             said = cell.plain
@@ -157,22 +158,22 @@ def markdown(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def ratio(value: float) -> str:
-    """Two digits; empty if it was not measured."""
+    """A ratio with two decimals; empty if it was not measured."""
     return "" if math.isnan(value) else f"{value:.2f}"
 
 
 def rate(value: float) -> str:
-    """Three or four digits."""
+    """A rate without decimals from 100 on, else with one."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def spread(value: float) -> str:
-    """In percent; empty if one sample says nothing about it."""
+    """A spread in percent; empty: NaN, since a single sample has no spread."""
     return "" if math.isnan(value) else f"{value:.0%}"
 
 
 def without_nan(data: dict[str, object]) -> dict[str, object]:
-    """JSON has no NaN: what was not measured is null."""
+    """A copy of `data` with null for NaN, which JSON does not have."""
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in data.items()

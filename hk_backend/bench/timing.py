@@ -1,7 +1,7 @@
-"""How everything is timed here: candidates alternate, and each is judged by the median of its runs.
+"""Times candidates in alternation, and judges each by the median of its runs.
 
-They alternate because a machine's speed drifts: what runs in the same second sees the same
-machine. Medians rather than the best run, because a shared machine has outliers.
+Candidates alternate because a machine's speed drifts: those that run in the same second see the
+same machine. The median counts, not the best run, because a shared machine has outliers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TypeVar
 Name = TypeVar("Name")
 
 SHORTEST_SAMPLE = 0.02
-"""Seconds: a quicker call is repeated until one sample takes about this long."""
+"""Seconds that one sample takes about; a quicker call is repeated within a sample."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of one candidate, a sample per round in the order they ran."""
+    """Seconds per call of one candidate: one sample for each round, in order."""
 
     samples: tuple[float, ...]
 
@@ -31,7 +31,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median: how much to trust it; NaN of a single sample."""
+        """Interquartile range over the median, a measure of noise; NaN for a single sample."""
         if len(self.samples) < 2:
             return math.nan
         low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
@@ -45,8 +45,8 @@ def alternate(
 ) -> dict[str, Timing]:
     """Time `candidates` in turn, `rounds` times over; every other round runs backwards.
 
-    Each is called once before, unmeasured, which also decides how often a quick call is
-    repeated within a sample.
+    Each candidate is first called once without a sample. That call also decides how often a quick
+    candidate is repeated within a sample.
     """
     repeats = {}
     for name, call in candidates.items():
@@ -60,7 +60,7 @@ def alternate(
 
 
 def order_of_round(candidates: Sequence[Name], turn: int) -> list[Name]:
-    """The candidates in the order of round `turn`: every other round backwards."""
+    """The candidates in the order of round `turn`; every other round is reversed."""
     return list(candidates) if turn % 2 == 0 else list(reversed(candidates))
 
 

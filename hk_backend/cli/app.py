@@ -1,4 +1,4 @@
-"""`hk-backend`: status, doctor, kernels, their modelled time and benchmarks on the command line.
+"""The command `hk-backend`: status, doctor, kernels, modelled times, benchmarks and more.
 
 Every command prints for people, or with `--json` one JSON document on standard output and
 nothing else there (progress goes to standard error).
@@ -152,7 +152,7 @@ def kernels(
         raise typer.Exit(1)
     if as_json:
         return print_json([listing.as_json(entry) for entry in entries])
-    console = Console(width=1000)  # as wide as its names: one that is cut cannot be copied
+    console = Console(width=1000)  # wide enough for every name: a cut one cannot be copied
     console.print(listing.legend(), highlight=False, markup=False, soft_wrap=True)
     for table in listing.tables(entries):
         console.print()

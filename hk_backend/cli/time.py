@@ -1,4 +1,4 @@
-"""`hk-backend time`: how long a kernel takes on a GPU, by the model in the emulator."""
+"""`hk-backend time`: models how long a kernel takes on a GPU, in the emulator."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def time(
 
 
 def _workload(kernel: str, shape: str, arch: str) -> Workload:
-    """Ends the command where they name nothing."""
+    """The workload of the arguments; ends the command if they name no kernel or shape."""
     from hk_backend.kernels import CodeObjectError, catalogue
     from hk_backend.timing import shapes
 
@@ -165,7 +165,7 @@ def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) 
 
 
 def _drawing(path: Path) -> Draw:
-    """The function that draws, found before anything takes time; without one the command ends."""
+    """The function that draws a picture; ends the command early if it cannot draw."""
     from hk_backend.extras import missing
 
     if not path.parent.is_dir():
@@ -189,7 +189,7 @@ def _errors_in_words(changes: Mapping[str, float]) -> Iterator[None]:
             yield
         except ShapeError as error:
             raise typer.BadParameter(str(error), param_hint="--shape") from None
-        except ValueError as error:  # parameters that each are possible, but not with this kernel
+        except ValueError as error:  # each parameter is possible, but not with this kernel
             if not changes:
                 raise
             raise typer.BadParameter(str(error), param_hint="--set") from None

@@ -1,4 +1,4 @@
-"""`hk-backend tune`: measures a model's layers ahead, so that a server starts with the answers."""
+"""`hk-backend tune`: measures a model's layers before a server starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.config import MEASURE_SECONDS, ConfigError, read_config
 
 LOADERS = "hk_backend.loaders"
-"""Entry points of the engine plugins: a function of a model and of the engine's own options that
-loads the model once, without its weights, and ends the engine."""
+"""Group of the engine plugins' entry points of type `Load`.
+
+Each loads a model once, without its weights, with the engine's own options, and ends the engine.
+"""
 Load = Callable[[str, Sequence[str]], None]
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="As the engine is given it.")]
@@ -76,8 +78,10 @@ def tune(
 
 @contextmanager
 def _output_on_stderr() -> Iterator[None]:
-    """Let the engine, and all its processes, write to standard error: standard output is the
-    command's."""
+    """Redirect the output of the engine and its processes to standard error.
+
+    Standard output is for the command's own result.
+    """
     sys.stdout.flush()
     kept = os.dup(1)
     try:
@@ -97,10 +101,10 @@ def loader(engine: str) -> Load:
     """The function that loads a model in an engine.
 
     Args:
-        engine: its name; empty for the one that is installed.
+        engine: name of the engine; empty: the one that is installed.
 
     Raises:
-        TuneError: it is not installed, or several are and none is named.
+        TuneError: the engine is not installed, or several are and `engine` names none.
     """
     installed = [name for name, known in ENGINES.items() if known.version is not None]
     if engine and engine not in ENGINES:

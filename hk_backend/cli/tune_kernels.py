@@ -1,4 +1,4 @@
-"""`hk-backend tune-kernels`: the fastest of HK's GPU kernels for each linear layer."""
+"""`hk-backend tune-kernels`: finds the fastest of HK's GPU kernels for each linear layer."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _problems(
 
 
 def _sizes(shapes: str) -> list[tuple[int, int, int]]:
-    """`16x6144x4096,...`. Raises `typer.BadParameter`."""
+    """Parse `--shapes`, as in `16x6144x4096,...`. Raises `typer.BadParameter`."""
     sizes = []
     for part in filter(None, (part.strip() for part in shapes.split(","))):
         numbers = part.split("x")
@@ -132,7 +132,7 @@ def _as_json(found: Found) -> dict[str, object]:
 
 
 def _print(console: Console, found: Sequence[Found], kept: int, path: Path) -> None:
-    """Print what was found, and where it is kept."""
+    """Print how many launches were timed, how much they gain, and where they are kept."""
     for each in found:
         if each.error:
             errors.say(progress, f"{each.problem}: {each.error}")

@@ -14,11 +14,11 @@ __all__ = ["Device", "DeviceError", "always", "device_for", "verdict_of_device"]
 
 _always: Device | None = None
 _AUTO = {"cpu": "cpu", "cuda": "hip"}
-"""By torch device type; ROCm's torch says cuda."""
+"""Device by torch device type; ROCm's torch says cuda."""
 
 
 def verdict_of_device(tensor_device: str, asked: Callable[[Device], Verdict]) -> Verdict:
-    """What the device for such tensors is `asked` and answers; or why there is none."""
+    """Answer of the device for such tensors to `asked`, or a refusal if there is no device."""
     try:
         device = device_for(tensor_device)
     except DeviceError as error:
@@ -59,7 +59,7 @@ def device_for(tensor_device: str) -> Device:
 
 @contextmanager
 def always(device: Device) -> Iterator[None]:
-    """`device` for all tensors, whatever is configured: for measurements."""
+    """Makes `device` serve all tensors, whatever is configured, for measurements."""
     global _always  # noqa: PLW0603
     before, _always = _always, device
     try:

@@ -1,4 +1,4 @@
-"""The interface that a device offers to the operators above it."""
+"""The interface that every device offers to the operators above it."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ Arguments = (
 
 
 class Device(Protocol):
-    """Executes operators; one instance per process and kind."""
+    """Executes operators. There is one instance per process and kind of device."""
 
     name: str
 
     @property
     def weight_layout(self) -> str:
-        """How it packs weights, a name in `packed_weight.LAYOUTS`; empty if it packs none."""
+        """Layout in which the device packs weights (`LAYOUTS`); empty if it packs none."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         """Bytes of a packed weight `[n, k]`.
 
         Raises:
-            DeviceError: it packs none.
+            DeviceError: the device does not pack weights of this format.
         """
 
     def is_capturing(self) -> bool:
-        """Whether what is launched now is recorded in a graph instead of run. Waits for nothing."""
+        """Whether launches are now recorded in a graph instead of run. Waits for nothing."""
 
     def verdict(self, request: Request) -> Verdict:
-        """Whether this device serves a request that the operator's own envelope admits."""
+        """Whether this device serves a request that the operator's own envelope already admits."""
 
     def run(self, arguments: Arguments) -> None:
-        """Run the operator whose arguments these are; `ops` has checked them.
+        """Runs an operator on arguments that `ops` has checked.
 
         Raises:
-            ValueError: values that only the device reads are wrong, or it does not compute this;
-                the message names the argument. Nothing has been written.
+            ValueError: a value that only the device reads is wrong, or the device does not compute
+                this case. The message names the argument; nothing has been written.
             DeviceError: the device has no such operator, or failed.
         """
 
@@ -70,8 +70,10 @@ class Device(Protocol):
         out_dtype: torch.dtype,
         x_scales: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """`linear` of an x `[M, K]` as `run` did it for another of the same layout, with a weight
-        and a bias of the same kind; None, and nothing has been done: this one is to be run.
+        """Repeats a checked call of `linear` for an x `[M, K]` of the same layout.
+
+        The weight and bias are of the same kind as in a call that `run` has served. Returns None,
+        and does nothing, if there was no such call; `run` has to serve this one.
 
         Raises:
             DeviceError: the launch failed.
@@ -85,32 +87,39 @@ class Device(Protocol):
         block_table: torch.Tensor | None,
         longest: int | None = None,
     ) -> Any:
-        """What the attention of a step's layers shares, once per step; None: nothing.
+        """Plans what the attention launches of a step's layers share; None if there is nothing.
 
         Args:
-            longest: of `seq_lens`, if the host knows it.
+            longest: the largest of `seq_lens`, if the host knows it.
 
         Raises:
-            ValueError: naming the argument, its value and what would be valid.
+            ValueError: names the argument, its value and what would be valid.
         """
 
     def prepare_prefill(
         self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
     ) -> PreparedPrefill | None:
-        """The same call for other tensors and rows; None: there is nothing to prepare.
+        """Prepares the same call for other tensors and rows; None if there is nothing to prepare.
 
         Args:
-            arguments: of a call that has been run. `tensors`: its query, key, value and out as
-                later ones will be handed over.
+            arguments: those of a call that has been run.
+            tensors: query, key, value and out of that call, in the form that later calls hand over.
         """
 
 
 class PreparedPrefill(Protocol):
-    """A layer's attention, checked and made once."""
+    """The attention of one layer, checked and prepared once."""
 
     def launch(self, plan: Any, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """Enqueue it for a step's `plan_prefill` and a layer's query, key, value and out; False,
-        and nothing has been done: they are not as the prepared ones."""
+        """Enqueues the attention for a step's `plan_prefill` and a layer's tensors.
+
+        Args:
+            tensors: the layer's query, key, value and out.
+
+        Returns:
+            False, and nothing has been done, if the tensors differ in layout from the prepared
+            ones.
+        """
 
 
 class DeviceError(RuntimeError):

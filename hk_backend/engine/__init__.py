@@ -1,1 +1,1 @@
-"""What the plugins of all engines share; imports no engine."""
+"""Code that the plugins of all engines share; it imports no engine."""

@@ -1,9 +1,8 @@
-"""The attention route in an engine: asked, launched, checked if HK_CHECK says so, survived if it
-breaks.
+"""The attention route in an engine: asks HK, launches it, checks it, and survives its errors.
 
 A step's rows are planned once (`Step`). A layer's first call goes through the public operator, with
-all its checks; on a GPU its launch is then prepared, and later calls go straight to the launcher,
-past torch's dispatcher, unless one's tensors are of another layout: that is a first call again.
+all its checks. On a GPU its launch is then prepared, and later calls go straight to the launcher,
+without torch's dispatcher. A call with tensors of another layout counts as a first call again.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ from hk_backend.terms.verdict import Verdict, refused
 ROUTE = "attention"
 
 LayerTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""Query, key, value and out of one call, as the engine has them (key and value: packed, or the
-tensors of the layer's cache)."""
+"""Query, key, value and out of one call; key and value are packed, or the layer's cache."""
 
 
 def ask(request: AttentionRequest) -> Verdict:
-    """Whether the configured device serves `request`; no device, or a broken one, is a reason."""
+    """Whether the configured device serves `request`. A missing or broken device is a refusal."""
     try:
         return supports_attention(request)
-    except Exception as error:  # no device, or one whose extension does not load
+    except Exception as error:  # there is no device, or its extension does not load
         return refused(f"{type(error).__name__}: {error}")
 
 
@@ -44,11 +42,15 @@ def ask(request: AttentionRequest) -> Verdict:
 class Step:
     """The rows of one engine step that HK computes; made by `plan_step`.
 
-    `query_start_loc`: int32 `[rows + 1]`. `num_tokens`: the end of the last row. `seq_lens`: int32
-    `[rows]`, and `block_table`: int32 `[rows, max_blocks]`, if keys are read from a cache;
-    `longest`: of `seq_lens`, if the host knows it. `plan`: what the device makes of them; None if
-    it has nothing to make. `gathered`: its tokens are copies that lie together, not in the engine's
-    tensors, which may have other strides.
+    Args:
+        query_start_loc: int32 `[rows + 1]`.
+        num_tokens: end of the last row.
+        seq_lens: int32 `[rows]`, if keys are read from a cache.
+        block_table: int32 `[rows, max_blocks]`, if keys are read from a cache.
+        plan: the device's plan of these rows; None if it makes none.
+        longest: the largest of `seq_lens`, if the host knows it.
+        gathered: whether the tokens are contiguous copies, rather than in the engine's tensors,
+            which may have other strides.
     """
 
     query_start_loc: torch.Tensor
@@ -60,12 +62,12 @@ class Step:
     gathered: bool = False
 
     def with_block_table(self, block_table: torch.Tensor) -> Step:
-        """The same rows in other blocks."""
+        """The same rows in other cache blocks."""
         rows = self.query_start_loc, self.num_tokens, self.seq_lens, block_table
         return plan_step(*rows, self.longest, self.gathered)
 
     def rows(self, paged: bool) -> dict[str, Any]:
-        """As arguments of the operator."""
+        """The rows as arguments of the operator."""
         rows: dict[str, Any] = {"query_start_loc": self.query_start_loc}
         if paged:
             rows |= {"seq_lens": self.seq_lens, "block_table": self.block_table}
@@ -81,7 +83,7 @@ def plan_step(
     longest: int | None = None,
     gathered: bool = False,
 ) -> Step:
-    """Plan a step; once, before any layer of it runs (see `Step`). Waits for nothing.
+    """Plans a step, once, before any layer of it runs (see `Step`). Waits for nothing.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -92,11 +94,12 @@ def plan_step(
 
 
 class PrefillRoute:
-    """The calls of one layer. What breaks in HK switches the route off in this process and never
-    reaches the engine.
+    """The attention calls of one layer.
+
+    An error in HK switches the route off and never reaches the engine.
 
     Args:
-        logger: the engine's, for the line that says so.
+        logger: the engine's logger, for the line about a switch-off.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -111,16 +114,16 @@ class PrefillRoute:
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
     ) -> str:
-        """HK's attention into `out`.
+        """Computes HK's attention into `out`.
 
         Args:
-            paged: keys are read from the cache.
-            arguments: all of `ops.attention_prefill`'s for this call but the step's. Asked for
-                when a layer's tensors are met for the first time, or a call is checked; of a layer
-                only the tensors may differ between calls.
+            paged: whether keys are read from the cache.
+            arguments: returns all arguments of `ops.attention_prefill` except those of the step.
+                Called when tensors of a layer are met for the first time, or a call is checked.
+                Only the tensors may differ between calls of a layer.
 
         Returns:
-            why the parent must compute instead, or nothing.
+            the reason why the parent must compute instead; empty if there is none.
         """
         try:
             self.launch(step, paged, tensors, arguments)
@@ -139,7 +142,7 @@ class PrefillRoute:
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
     ) -> None:
-        """As `compute`, but nothing is checked, and what breaks is raised."""
+        """Computes like `compute`, but without checks, and raises errors."""
         prepared = self._prepared.get((paged, step.gathered))
         if prepared is None or not prepared.launch(step.plan, tensors):
             self._meet(step, paged, tensors, arguments())
@@ -147,7 +150,7 @@ class PrefillRoute:
     def _meet(
         self, step: Step, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
     ) -> None:
-        """The public operator, and what the next calls need to go past it."""
+        """Runs the public operator, and prepares what later calls need to skip it."""
         names = ("query", "out") if paged else ("query", "key", "value", "out")
         for name in names:
             if len(arguments[name]) < step.num_tokens:
@@ -162,12 +165,12 @@ class PrefillRoute:
 
 
 def survive(logger: logging.Logger, error: Exception) -> str:
-    """Switch the route off after an error in HK; returns why the parent takes over."""
+    """Switches the route off after an error in HK; returns the reason."""
     return switch_off(logger, f"HK failed: {type(error).__name__}: {error}", error)
 
 
 def switch_off(logger: logging.Logger, why: str, error: Exception | None = None) -> str:
-    """Leave attention to the engine for the rest of this process; returns `why`."""
-    routes.disable(ROUTE, why)
-    logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
+    """Leaves attention to the engine in this process, logs that once, and returns `why`."""
+    if routes.disable(ROUTE, why):
+        logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
     return why

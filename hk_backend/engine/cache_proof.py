@@ -1,8 +1,8 @@
-"""Proof, on the running engine, that HK reads a cache as the engine writes it.
+"""Proof, on the running engine, that HK reads a cache in the form in which the engine writes it.
 
-A cache's form is knowledge about another project's kernels: if they change, reading by the old
-form is silently wrong. So before a cache is first read, one block that no request ever owns is
-written through the engine's own writer and read back through HK's description.
+The form of a cache is knowledge about another project's kernels. If they change, reading in the old
+form is silently wrong. So before a cache is first read, a block that no request ever owns is
+written by the engine's own writer and read back through HK's description.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def prove(
     write: Write,
     form: Hashable,
 ) -> None:
-    """Write the spare block, read it back, restore it; once per process and `form`.
+    """Writes the spare block, reads it back and restores it, once per process and `form`.
 
     Args:
-        cache: HK's description.
-        dtype: of the keys and values that the model projects.
-        scales: what an FP8 cache's keys and values are multiplied by.
+        cache: HK's description of the cache.
+        dtype: dtype of the keys and values that the model projects.
+        scales: factors of an FP8 cache's keys and values.
         memory: the spare block's own elements, in one tensor or several.
 
     Raises:
-        UnknownCacheForm: what was written is not what is read.
+        UnknownCacheForm: the values read differ from those written.
     """
     if form in _proven:
         return
@@ -50,7 +50,7 @@ def prove(
     shape = (tokens, cache.num_kv_heads, cache.head_size)
     generator = torch.Generator().manual_seed(0)
     pairs = [_values(shape, cache.dtype, dtype, generator) for _ in scales]
-    # in units of the scales, whatever they are: FP8 holds neither much more nor much less
+    # in units of the scales, whatever they are, as FP8 holds neither much more nor much less
     key, value = (
         (new.to(device) * scale).to(dtype) for (new, _), scale in zip(pairs, scales, strict=True)
     )
@@ -79,20 +79,22 @@ _proven: set[Hashable] = set()
 
 
 NEAR = 0.01
-"""How near to the middle between two codes a value is written, as a share of it: a scale that is
-off by more gives other codes. Rounding to bfloat16, before and after a writer applies the scale,
-moves it by 2^-8 at most."""
+"""Distance of written values from the middle between two codes, as a share of the value.
+
+A scale that is off by more gives other codes. Rounding to bfloat16, before and after a writer
+applies the scale, moves a value by 2^-8 at most.
+"""
 
 
 def _values(
     shape: tuple[int, ...], stored: torch.dtype, dtype: torch.dtype, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random numbers to write, and what a cache of dtype `stored` must hold of them, in float32."""
+    """Random numbers to write, and the float32 values that a cache in `stored` must then hold."""
     random = torch.randn(shape, generator=generator)
     if stored.itemsize > 1:
         written = random.to(dtype)
         return written, written.to(stored).float()
-    spacing = torch.finfo(stored).eps  # of the codes between 1 and 2
+    spacing = torch.finfo(stored).eps  # spacing of the codes between 1 and 2
     size, exponent = torch.frexp(random.clamp(-3.5, 3.5))
     code = (size * 2 / spacing).trunc() * spacing  # towards zero, 1 <= |code| < 2
     middle = code + code.sign() * spacing / 2

@@ -1,4 +1,4 @@
-"""Checks what a plugin relies on in its engine, without running any of it."""
+"""Checks of what a plugin relies on in its engine, which run none of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 def verdict_of(*parts: Callable[[], Iterable[Verdict]]) -> Verdict:
-    """The first refusal of `parts`; what they cannot import or find is one, too."""
+    """The first refusal of `parts`; a failed import or a missing attribute counts as one."""
     try:
         return first_refusal(*(verdict for part in parts for verdict in part()))
     except (ImportError, AttributeError) as error:

@@ -1,6 +1,6 @@
-"""Functions and classes of an engine that another plugin has replaced: HK does not replace them.
+"""Functions and classes of an engine that another plugin has replaced, which HK leaves alone.
 
-HK computes instead of them, so another plugin's code would silently not run.
+HK would compute instead of them, so another plugin's code would silently not run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 HARMLESS = sys.stdlib_module_names | {"torch", "hk_backend", "hk_vllm", "hk_sglang"}
-"""Packages whose decorators an engine's functions have, and our own."""
+"""Packages that may decorate an engine's functions, HK's own included."""
 
 
 def foreign(function: Any, engine: str) -> str:
-    """Module and name of another plugin's code in `function`, or of a class; empty if it has none.
+    """Module and name of another plugin's code in a function or class; empty if there is none.
 
-    `functools.wraps` copies the name of what it wraps, so that the name alone says nothing.
+    `functools.wraps` copies the name of the wrapped function, so the name alone says nothing.
 
     Args:
         engine: the engine's package.
@@ -32,7 +32,10 @@ def foreign(function: Any, engine: str) -> str:
 
 
 def foreign_method(owner: type, engine: str, *names: str) -> str:
-    """Why `owner` keeps its methods `names`: the first one that is another plugin's; or nothing."""
+    """Reason why HK must leave methods `names` of `owner` alone; empty if there is none.
+
+    The reason is the first of them that another plugin has replaced.
+    """
     for name in names:
         if found := foreign(getattr(owner, name), engine):
             return f"{owner.__name__}.{name} is another plugin's: {found}"
@@ -40,7 +43,7 @@ def foreign_method(owner: type, engine: str, *names: str) -> str:
 
 
 def _chain(function: Any) -> Iterator[Any]:
-    """A function, what it wraps or calls with fewer arguments, what that wraps, and so on."""
+    """Yields a function, the function that it wraps or calls with fewer arguments, and so on."""
     while function is not None:
         yield function
         if isinstance(function, functools.partial):
@@ -50,7 +53,7 @@ def _chain(function: Any) -> Iterator[Any]:
 
 
 def _module_of(function: Any) -> str:
-    """Where a function's code is, a class is defined, or the class of a callable object."""
+    """Module of a function's code, of a class, or of the class of a callable object."""
     if isinstance(function, type):
         return function.__module__
     found = getattr(function, "__globals__", {}).get("__name__")

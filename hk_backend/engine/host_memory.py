@@ -5,8 +5,8 @@ threshold follows the sizes that a process happened to free before (mallopt(3), 
 
 An engine frees its activations layer by layer. If they exceed the threshold, the kernel maps and
 clears the same pages anew for every layer. In vLLM 0.32 a prefill of 1024 tokens of SmolLM2 then
-takes 91,000 page faults: 80 of 480 ms on a Zen 5. It is an accident of how the model was loaded,
-with HK or without.
+takes 91,000 page faults: 80 of 480 ms on a Zen 5. Whether this happens depends on how the model was
+loaded, with HK or without.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ logger = logging.getLogger(__name__)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3), from glibc's malloc.h."""
 KEPT_BYTES = 1 << 30
-"""The most that stays with a process, and the size from which a buffer is mapped by itself."""
+"""Most freed bytes that stay with a process, and least size of a buffer with its own mapping."""
 USERS_CHOICE = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 """Variables by which a user chooses the thresholds; glibc reads them when a process starts."""
 TUNABLES = "GLIBC_TUNABLES"
-"""The variable for all of glibc's settings, of which some are malloc's."""
+"""Variable for all of glibc's settings, some of which are malloc's."""
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep up to `KEPT_BYTES` that it frees. Called once models are loaded, so
-    that weights which were released before do not stay.
+    """Lets this process keep up to `KEPT_BYTES` of freed memory.
+
+    Called once models are loaded, so that weights that were released before do not stay.
 
     Returns:
-        whether it does; not if the user chose otherwise, or if the C library has no `mallopt`. An
-        allocator that is loaded in malloc's place (tcmalloc, jemalloc) ignores it.
+        whether it does. Not if the user chose otherwise, or the C library has no `mallopt`. An
+        allocator that replaces malloc (tcmalloc, jemalloc) ignores it.
     """
     if any(name in os.environ for name in USERS_CHOICE):
         return False

@@ -1,4 +1,4 @@
-"""The moment at which an engine's model is loaded, and its weights are where they stay."""
+"""The moment when an engine's model is loaded, and its weights stay where they are."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hk_backend.engine.host_memory import keep_freed_memory
 
 
 def model_is_loaded(engine: str, log: logging.Logger, device_type: str) -> None:
-    """Log what was measured for the model, and prepare this process to compute.
+    """Logs what was measured for the model, and prepares this process to compute.
 
-    Harmless to call again: several parts of an engine may see the moment.
+    Harmless to call again, as several parts of an engine may notice the moment.
 
     Args:
         device_type: torch's name for the device that the engine computes on.

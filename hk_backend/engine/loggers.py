@@ -1,7 +1,7 @@
-"""The plugins' loggers, all under one scheme: `<engine>.hk_<engine>.<part>`.
+"""The plugins' loggers, all named `<engine>.hk_<engine>.<part>`.
 
-The engine's own logger stands above them, so its handlers and levels apply. Parts: plugin (what is
-put in place), attention, linear.
+The engine's own logger is their parent, so its handlers and levels apply. The parts are plugin
+(routes and patches that are installed), attention, and linear.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Part = Literal["plugin", "attention", "linear"]
 
 
 def of(engine: Literal["vllm", "sglang"], part: Part) -> logging.Logger:
-    """The logger of a plugin's part; nothing of the engine is imported."""
+    """The logger of one part of a plugin. Imports nothing of the engine."""
     return logging.getLogger(f"{engine}.hk_{engine}.{part}")
 
 
 @cache
 def info_once(logger: logging.Logger, message: str, argument: str) -> None:
-    """Say it once in this process: layers say the same of themselves."""
+    """Logs a message once in this process, as every layer would log it again."""
     logger.info(message, argument)

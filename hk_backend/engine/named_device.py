@@ -1,4 +1,4 @@
-"""Warns if a device that the user named computes nothing."""
+"""Log level for layers left to the engine: a warning if the user's named device computes none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from hk_backend.config import get_config
 
 
 def level(served: int) -> int:
-    """Of the line on layers that are left to the engine, of which HK computes `served` others."""
+    """Log level of the line on layers left to the engine, given the number of layers HK serves."""
     named = get_config().device != "auto"
     return logging.WARNING if named and not served else logging.INFO

@@ -1,4 +1,4 @@
-"""Functions of an engine that a plugin replaces: once, each marked with the one it replaces."""
+"""Replaces functions of an engine, each once and marked with the function that it replaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "hk_original"
 
 
 def wrap(owner: Any, name: str, around: Callable[..., Any], static: bool = False) -> None:
-    """Replace a function of `owner` with `around(original, ...)`; harmless to call again."""
+    """Replaces a function of `owner` by `around(original, ...)`; harmless to call again."""
     original = getattr(owner, name)
     if hasattr(original, MARK):
         return

@@ -17,11 +17,16 @@ class RegisterError(RuntimeError):
 
 @dataclass(frozen=True)
 class Plugin:
-    """One engine's plugin.
+    """The plugin of one engine.
 
-    `engine`: its name, for the log. `share`: shares the counters between processes; `register`: per
-    route what puts it in place; both return why they did not, or nothing. `error`: what HK_STRICT=1
-    raises (an engine that swallows exceptions needs another one).
+    Args:
+        engine: name of the engine, for the log.
+        register: for each route, the function that installs it.
+        share: shares the counters between processes.
+        error: exception that HK_STRICT=1 raises, as an engine that swallows exceptions needs
+            another.
+
+    `register` and `share` return the reason why they failed; empty if they did not.
     """
 
     engine: str
@@ -31,12 +36,12 @@ class Plugin:
     error: type[BaseException] = RegisterError
 
     def register_routes(self) -> None:
-        """Install every enabled route, or log one line that says why not.
+        """Installs every enabled route, or logs one line that says why not.
 
         Raises:
             the plugin's `error`: instead of that line, with HK_STRICT=1.
         """
-        logging.getLogger("hk_backend").parent = self.logger  # its handlers write our lines, too
+        logging.getLogger("hk_backend").parent = self.logger  # its handlers write HK's lines, too
         for line in unknown_variables():
             self.logger.warning("hk_backend: %s", line)
         try:
@@ -51,14 +56,14 @@ class Plugin:
                 continue
             try:
                 why = self.share() or register_route()
-            except Exception as error:  # a broken installation of ours must not break the engine
+            except Exception as error:  # a broken HK installation must not break the engine
                 why = f"HK cannot be loaded: {type(error).__name__}: {error}"
             if why:
                 routes.disable(route, why)
                 self.give_up(why if len(asked) == 1 else f"route {route}: {why}")
 
     def give_up(self, why: str) -> None:
-        """The engine stays as it is, and says so; an error with HK_STRICT=1."""
+        """Leaves the engine as it is, and logs why; an error with HK_STRICT=1."""
         if os.environ.get("HK_STRICT", "").strip() == "1":
             raise self.error(f"HK_STRICT=1: {why}") from None
         self.logger.error("hk_backend: %s serves without HK: %s", self.engine, why)

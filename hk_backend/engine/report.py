@@ -1,8 +1,8 @@
 """Counters in the log at shutdown: one line per process and route that computed something.
 
-An engine kills its computing processes as soon as it stops, so its first process writes these
-lines, from the files with the others' numbers (hk_backend.routing.metrics). That module is
-imported only then: see metrics_directory.py.
+An engine kills its computing processes as soon as it stops. So its first process writes these
+lines, from the files with the others' numbers (hk_backend.routing.metrics). It imports that module
+only then: see metrics_directory.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def at_exit(engine: str, logger: logging.Logger) -> None:
-    """Log the counters of all processes when this one ends; for the engine's first process."""
-    # before the exit function of weakref, which removes the engine's temporary directories: the
-    # last one registered is the first to run
+    """Logs the counters of all processes when this one ends; for the engine's first process."""
+    # This must run before the exit function of weakref, which removes the engine's temporary
+    # directories. The function registered last runs first.
     weakref.finalize(logger, int)
     atexit.register(_log_counters, os.getpid(), engine, logger)
 
@@ -39,8 +39,11 @@ def _log_counters(owner: int, engine: str, logger: logging.Logger) -> None:
 
 
 def lines(found: Iterable[Metric], engine: str) -> list[str]:
-    """One line per route: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`,
-    `linear: 121 layers by HK; 2 layers by vLLM: a weight in torch.int8; 3600 calls, ...`."""
+    """One line per route, with its calls or layers.
+
+    Examples: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`, `linear: 121 layers
+    by HK; 2 layers by vLLM: a weight in torch.int8; 3600 calls, ...`.
+    """
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for metric in found:
         for sample in metric.samples:
@@ -52,7 +55,7 @@ def lines(found: Iterable[Metric], engine: str) -> list[str]:
 
 SERVED, DUMMY, CAPTURED = ("served", ""), ("dummy", ""), ("captured", "")
 Counts = dict[tuple[str, str], int]
-"""By outcome and reason."""
+"""Numbers by outcome and reason."""
 
 
 def _describe(samples: list[Sample], engine: str) -> str:
@@ -83,7 +86,7 @@ def _describe(samples: list[Sample], engine: str) -> str:
 
 
 def _layers(layers: Counts, engine: str) -> list[str]:
-    """Of a route that is decided layer by layer; nothing for another."""
+    """Parts of the line on layers; empty for a route that is not decided layer by layer."""
     if not layers:
         return []
     left = [f"{layers[key]} layers by {engine}: {key[1]}" for key in sorted(set(layers) - {SERVED})]
@@ -91,7 +94,7 @@ def _layers(layers: Counts, engine: str) -> list[str]:
 
 
 def _calls(calls: Counts, tokens: Counts, kind: str, other: str) -> list[str]:
-    """Of a route that is decided layer by layer the calls are those of HK's layers."""
+    """Parts of the line on calls; if the route is decided layer by layer, calls of HK's layers."""
     total = sum(number for key, number in tokens.items() if key not in (DUMMY, CAPTURED))
     number = tokens.get(SERVED, 0)
     share = f" ({number / total:.1%})" if total else ""

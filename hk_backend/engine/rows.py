@@ -1,16 +1,16 @@
-"""Which rows of a batch HK computes, each row by what it is, whatever the order of the batch.
+"""Decides which rows of a batch HK computes, each row by its kind, in any order of the batch.
 
-A *row* is one request of the batch: its query tokens and how many keys it sees.
+A *row* is one request of the batch: its query tokens and the number of keys that it sees.
 
-    padding      no query token: nobody's
+    padding      no query token: belongs to no request
     decode       one query token, and cached tokens
     speculative  a decode row with drafts to verify: at most 1 + drafts query tokens
     fresh        its queries are its whole sequence: keys can be read where they were projected
     extend       any other row with cached tokens: keys must be read from the cache
 
-Decode and speculative rows are the parent's, fresh rows HK's, and extends HK's if it can read the
-cache. A short extend, the end of a prompt's last chunk, is told from a speculative row by what the
-engine says of its request; where the engine says nothing, the row is the parent's.
+The parent computes decode and speculative rows. HK computes fresh rows, and extends if it can read
+the cache. A short extend, the end of a prompt's last chunk, looks like a speculative row. The
+engine tells which of them it is; if it does not, the parent computes the row.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ SPECULATIVE = "speculative verification"
 
 @dataclass(frozen=True, slots=True)
 class RowSplit:
-    """`mine`, `theirs`: bool `[rows]`, HK's rows and the parent's; padding is in neither.
+    """A batch split into HK's rows and the parent's.
 
-    `tokens`: query tokens of HK's rows that count as prefill; 0: it has nothing to compute. `left`:
-    such tokens of the parent's rows, by reason. `longest`: of HK's rows, in query tokens.
-    `reads_cache`: one of HK's rows has cached keys.
+    Args:
+        mine, theirs: bool `[rows]`, HK's rows and the parent's; padding is in neither.
+        tokens: query tokens of HK's rows that count as prefill; 0: HK has nothing to compute.
+        left: such tokens of the parent's rows, by reason.
+        longest: query tokens of the longest of HK's rows.
+        reads_cache: whether one of HK's rows has cached keys.
     """
 
     mine: Bools
@@ -46,7 +49,7 @@ class RowSplit:
 
 
 def prefill_tokens(query_start_loc: Ints) -> int:
-    """Query tokens of the rows that have more than one."""
+    """Number of query tokens of the rows that have more than one."""
     query_lens = np.diff(query_start_loc)
     return int(query_lens[query_lens > 1].sum())
 
@@ -58,16 +61,16 @@ def split_rows(
     drafts: int = 0,
     cache_refusal: str = "",
 ) -> RowSplit:
-    """Split a batch between HK and the parent.
+    """Splits a batch between HK and the parent.
 
     Args:
         query_start_loc: `[rows + 1]`, first token of each row and the end of the last.
-        seq_lens: `[rows]`, keys of each row, the new ones included. May be too large on decode and
-            speculative rows, never on others.
-        is_prefilling: `[rows]`, whether the row's request still has tokens of its prompt to
-            compute; None: the engine does not say.
-        drafts: the most draft tokens that a row verifies.
-        cache_refusal: why HK cannot read this cache; empty if it can.
+        seq_lens: `[rows]`, keys of each row, the new ones included. May be too large for decode and
+            speculative rows, never for others.
+        is_prefilling: `[rows]`, whether the row's request still has prompt tokens to compute; None:
+            the engine does not say.
+        drafts: most draft tokens that a row verifies.
+        cache_refusal: reason why HK cannot read this cache; empty if it can.
     """
     query_lens = np.diff(query_start_loc)
     cached = seq_lens > query_lens
@@ -80,7 +83,7 @@ def split_rows(
     if cache_refusal:
         mine &= ~extends
         left[cache_refusal] = extends
-    if not (mine & multi).any():  # prompts of one token: not worth a launch of their own
+    if not (mine & multi).any():  # prompts of one token are not worth a launch of their own
         mine[:] = False
     counted = {why: int(query_lens[rows & multi].sum()) for why, rows in left.items()}
     return RowSplit(
@@ -95,10 +98,12 @@ def split_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Some rows of a batch and their tokens, in place if they lie together, else gathered.
+    """Some rows of a batch and their tokens: in place if the tokens are adjacent, else gathered.
 
-    `rows`, `tokens`: slices, or int64 indices on the batch's device; `on_host`: the rows, for
-    tensors on the host. `starts`: `[selected rows + 1]`, first token of each among the selected.
+    Args:
+        rows, tokens: slices, or int64 indices on the batch's device.
+        on_host: the rows, for tensors on the host.
+        starts: `[selected rows + 1]`, first token of each among the selected.
     """
 
     rows: slice | torch.Tensor
@@ -112,7 +117,7 @@ class Selection:
 
     @property
     def leads(self) -> bool:
-        """Whether its tokens are the first of the batch, where they lie."""
+        """Whether the tokens are in place and the first of the batch."""
         return isinstance(self.tokens, slice) and self.tokens.start == 0
 
     @property
@@ -120,31 +125,32 @@ class Selection:
         return int(self.starts[-1])
 
     def of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor`, one entry per row of the batch, of these rows: a view, or a copy."""
+        """These rows' entries of `tensor`, a per-row tensor of the batch: a view, or a copy."""
         return _of(tensor, self.rows)
 
     def of_tokens(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor`, one entry per token of the batch, of these rows' tokens: a view, or a copy."""
+        """These tokens' entries of `tensor`, a per-token tensor of the batch: a view, or a copy."""
         return _of(tensor, self.tokens)
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Where these tokens' part of `tensor` may be computed: a view, or memory of its own."""
+        """Memory for the results of these tokens: a view of `tensor`, or a new tensor."""
         if isinstance(self.tokens, slice):
             return tensor[self.tokens]
         return tensor.new_empty(self.num_tokens, *tensor.shape[1:])
 
     def put(self, part: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Write what was computed in their `room` to its places; a view is there already."""
+        """Writes results from `room` to their places in `tensor`; a view of it is already there."""
         if not isinstance(self.tokens, slice):
             tensor.index_copy_(0, self.tokens, part)
 
 
 def select(chosen: Bools, query_start_loc: Ints, device: torch.device) -> Selection | None:
-    """The rows that are `chosen`; None: there are none.
+    """Selects the rows that are `chosen`; None if there are none.
 
     Args:
-        chosen: `[rows]`; query_start_loc: `[rows + 1]`, as of `split_rows`.
-        device: of the batch; it gets indices if other rows' tokens lie between those of the chosen.
+        chosen: bool `[rows]`.
+        query_start_loc: `[rows + 1]`, see `split_rows`.
+        device: device of the batch. It gets indices if other rows' tokens lie between the chosen.
     """
     indices = np.flatnonzero(chosen)
     if not indices.size:
@@ -152,7 +158,7 @@ def select(chosen: Bools, query_start_loc: Ints, device: torch.device) -> Select
     query_lens = np.diff(query_start_loc)
     first, last = int(indices[0]), int(indices[-1]) + 1
     begin, end = int(query_start_loc[first]), int(query_start_loc[last])
-    if end - begin == query_lens[indices].sum():  # only padding between them
+    if end - begin == query_lens[indices].sum():  # only padding lies between the rows
         rows = slice(first, last)
         starts = query_start_loc[first : last + 1] - begin
         return Selection(rows, slice(begin, end), rows, starts)
@@ -162,7 +168,7 @@ def select(chosen: Bools, query_start_loc: Ints, device: torch.device) -> Select
 
 
 def to_device(numbers: Ints, device: torch.device) -> torch.Tensor:
-    """A copy of host numbers, for which nobody waits."""
+    """A copy of host numbers on `device`, without waiting."""
     host = torch.from_numpy(numbers)
     return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
 

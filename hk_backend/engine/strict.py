@@ -10,10 +10,10 @@ class StrictError(RuntimeError):
 
 
 def refuse(why: str, what: str = "attention") -> str:
-    """`why` the layer `what` falls back, if it does, for the log and the counters.
+    """Returns `why` the layer `what` falls back (or ""), for the log and the counters.
 
     Raises:
-        StrictError: with HK_STRICT=1.
+        StrictError: the layer falls back, with HK_STRICT=1.
     """
     if why and get_config().strict:
         raise StrictError(f"HK_STRICT=1: {what} would fall back: {why}") from None

@@ -37,26 +37,26 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return struct.calcsize(FORMATS[self.type])
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The struct that a kernel takes by value; `size` in bytes, tail padding included."""
+    """The struct that a kernel takes by value. `size` is in bytes and includes tail padding."""
 
     size: int
     fields: tuple[Field, ...]
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """The fields that are addresses: those that a launch may leave null."""
+        """Names of the fields that hold addresses. A launch may leave these null."""
         return tuple(field.name for field in self.fields if field.type == "pointer")
 
     def pack(self, values: Mapping[str, float | int | None]) -> bytes:
-        """The struct's bytes, padding zero; a pointer may be None (null).
+        """Packs the struct into bytes; padding is zero. A pointer may be None (null).
 
-        Raises `ArgumentError` that names the field.
+        Raises `ArgumentError`, which names the field.
         """
         names = [field.name for field in self.fields]
         if missing := [name for name in names if name not in values]:
@@ -83,7 +83,7 @@ def _checked(field: Field, value: float | int | None) -> float | int:
     if field.type == "pointer" and value is None:
         return 0
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # what is no integer raises
+        return operator.index(value)  # type: ignore[arg-type]  # raises for anything but an integer
     except TypeError:
         raise ArgumentError(f"{field.name} must be an integer, not {value!r}") from None
 

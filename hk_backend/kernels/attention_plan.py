@@ -1,13 +1,15 @@
-"""How the rows and the keys of a step's attention are dealt to workgroups.
+"""Plan of a step's attention: rows in a workgroup's tile, and parts that the keys are split into.
 
-Rows: in tiles of a few sizes. Small ones occupy more compute units, large ones read keys less
-often and have fewer workgroups, of which each has its way to the first tile of keys and out. Keys:
-a launch of few rows has few workgroups, and each goes through all the keys that its rows see. In
-parts there are workgroups enough, but what they find is written, read and joined by another kernel.
+Tile sizes trade off two costs. Small tiles occupy more compute units. Large tiles read the keys
+less often and start fewer workgroups; each workgroup pays a fixed time before and after its keys.
 
-What a choice costs comes from the timing model: over 44 shapes of head sizes 64 and 128 these
-numbers are within 7% of it (rms), and choose what is at most 8% and in the mean 0.3% slower than
-the best; over 23 of 256, at most 1% and in the mean 0.03%.
+Splitting the keys helps a launch of few rows, whose few workgroups would each go through all keys.
+More parts mean more workgroups, but each part writes a partial result, and a merge kernel reads and
+joins them.
+
+The costs below come from the timing model, within 7% (rms) over 44 shapes of head sizes 64 and 128.
+For these the choice is at most 8% and on average 0.3% slower than the best. For 23 shapes of head
+size 256 it is at most 1% and on average 0.03% slower.
 """
 
 from __future__ import annotations
@@ -21,26 +23,26 @@ from hk_backend.kernels.masks import ALL_KEYS
 T = TypeVar("T")
 
 TILE_KEYS, PART_ROWS = 64, 128
-"""Keys of a step, and rows of a workgroup where keys are in parts."""
+"""Keys in one step of the loop; rows of a workgroup where the keys are split into parts."""
 MOST_PARTS = 64
 FEW_PARTS = 8
-"""That the kernel which joins them loads at once."""
+"""Number of partial results that the merge kernel loads at once."""
 PARTIAL_BYTES = 64 << 20
-"""Of what parts may leave in memory."""
+"""Most bytes of partial results that a launch may leave in memory."""
 GAP = 4.7
-"""Microseconds from one kernel to the next: `dependent_gap` of the timing model."""
+"""Microseconds from one kernel's end to the next one's start: the model's `dependent_gap`."""
 WORTH = 0.95
-"""Parts are to take at most so much of the time without: the numbers here are not exact."""
+"""Keys are split only if that takes less than this share of the time, as costs are approximate."""
 
 
 class Cost(NamedTuple):
-    """Of workgroups with so many rows, in microseconds.
+    """Times of a workgroup with a given number of rows, in microseconds.
 
     Args:
-        resident: workgroups that a compute unit holds.
-        fixed: of a workgroup, before and after its tiles of keys.
-        alone: of a tile where there are no more workgroups than units; `shared`: of as many tiles
-            as a unit holds workgroups.
+        resident: workgroups that a compute unit holds at once.
+        fixed: time of a workgroup before and after its tiles of keys.
+        alone: time of a tile of keys in a launch with at most one workgroup per compute unit.
+        shared: time of one tile of keys in each of the workgroups that a full unit holds.
     """
 
     resident: int
@@ -58,12 +60,17 @@ COSTS: Mapping[int, Mapping[int, Cost]] = {
     },
     256: {128: Cost(1, 5.4, 1.35, 1.51)},
 }
-"""By head size and rows of a workgroup."""
+"""`Cost` by head size, then by rows of a workgroup."""
 
 
 class Merge(NamedTuple):
-    """What the kernel that joins parts takes: microseconds by itself and for every few parts, which
-    it loads at once; and bytes that parts leave, written and read in a microsecond."""
+    """Times of the merge kernel, which joins the partial results of the parts.
+
+    Args:
+        fixed: microseconds of the kernel by itself.
+        few: microseconds for every `FEW_PARTS` parts, which it loads at once.
+        bytes: bytes of partial results written and read per microsecond.
+    """
 
     fixed: float
     few: float
@@ -75,25 +82,27 @@ MERGES: Mapping[int, Merge] = {
     128: Merge(2.5, 0.85, 15e6),
     256: Merge(2.1, 0.9, 9e6),
 }
-"""By head size."""
+"""`Merge` by head size."""
 
 
 class Parts(NamedTuple):
-    """`number` of them, each of `keys` keys: the last one has the rest."""
+    """The `number` of parts, and the `keys` of each; the last part has the remaining keys."""
 
     number: int
     keys: int
 
 
 class Step(NamedTuple):
-    """What is to be dealt. All requests are thought to be alike.
+    """The attention of one step, which the plan deals to workgroups.
+
+    Assumes that all requests have the same length.
 
     Args:
-        tokens: of all requests together.
-        longest: keys of the longest request; 0: not known, and taken for as many as its tokens.
-        grouped: whether tiles have the rows of all query heads of a KV head where keys are not
-            shared. Where they are, they have, but those with windows.
-        window: keys that a row sees at most.
+        tokens: query tokens of all requests together.
+        longest: keys of the longest request; 0 if unknown, then taken as its query tokens.
+        grouped: whether a tile has the rows of all query heads of a KV head where the keys are not
+            split. Tiles of split keys always do, unless there is a window.
+        window: most keys that a row sees.
     """
 
     tokens: int
@@ -107,22 +116,25 @@ class Step(NamedTuple):
 
     @property
     def tokens_each(self) -> int:
-        """Of a request."""
+        """Query tokens of one request."""
         return -(-self.tokens // self.requests)
 
     def heads_of_tile(self, shared: bool) -> int:
-        """Whose rows it has."""
+        """Number of query heads whose rows one tile holds. `shared`: the keys are split."""
         grouped = self.grouped or (shared and self.window == ALL_KEYS)
         return self.heads // self.kv_heads if grouped else 1
 
     def workgroups(self, rows: int, shared: bool = False) -> int:
-        """Or those of each part of `shared` keys."""
+        """Workgroups of the launch, for each part if the keys are split (`shared`)."""
         of_tile = self.heads_of_tile(shared)
         return self.requests * (self.heads // of_tile) * -(-self.tokens_each * of_tile // rows)
 
     def key_tiles(self, rows: int, shared: bool = False) -> tuple[int, int]:
-        """That a tile of so many rows goes through: a request's last one and, if the mask is
-        causal, its first. Or all workgroups that share its keys."""
+        """Tiles of keys that a request's last tile of rows sees, and those that its first one sees.
+
+        The second number holds for a causal mask. Workgroups that share the keys of a tile of rows
+        count together.
+        """
         own = -(-rows // self.heads_of_tile(shared))  # tokens
         keys = max(self.longest, self.tokens_each)
         seen = (min(each, self.window + own) for each in (keys, keys - self.tokens_each + own))
@@ -132,8 +144,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to deal a step: rows of a workgroup, parts of the keys, the workgroups of its launch,
-    and the microseconds that it is thought to take."""
+    """One way to deal a step: a workgroup's rows, parts of the keys, workgroups, estimated time."""
 
     rows: int
     parts: Parts
@@ -142,7 +153,7 @@ class Choice:
 
 
 def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool = True) -> Choice:
-    """The best choice. Args: see `choices`."""
+    """Chooses the fastest way to deal a step. Arguments are those of `choices`."""
     every = list(choices(step, compute_units, sizes, parts))
     whole, *shared = (
         min(way, key=lambda each: each.microseconds)
@@ -155,11 +166,11 @@ def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool =
 def choices(
     step: Step, compute_units: int, sizes: Collection[int], parts: bool = True
 ) -> Iterator[Choice]:
-    """Every way: whole, with tiles of each size; then two parts, and twice as many each time.
+    """Yields every way to deal a step: unsplit with tiles of each size, then in 2, 4, 8 ... parts.
 
     Args:
-        sizes: rows of a workgroup that there are kernels for.
-        parts: whether keys may be shared.
+        sizes: rows of a workgroup for which there are kernels.
+        parts: whether the keys may be split.
     """
     for rows in sizes:
         most, least = step.key_tiles(rows)
@@ -181,7 +192,7 @@ def choices(
 
 
 def cost_of(head_size: int, rows: int) -> Cost:
-    """Of sizes that there are no numbers for: those of the nearest."""
+    """Cost for the nearest head size and number of rows in the table."""
     return _of_nearest(_of_nearest(COSTS, head_size), rows)
 
 
@@ -190,8 +201,10 @@ def _of_nearest(numbers: Mapping[int, T], size: int) -> T:
 
 
 def _makespan(cost: Cost, workgroups: int, compute_units: int, most: int, least: int) -> float:
-    """Until the last workgroup ends, of those that go through `most` to `least` tiles of keys and
-    start in that order."""
+    """Microseconds until the last workgroup ends.
+
+    Workgroups go through `most` to `least` tiles of keys, and start in that order.
+    """
     if workgroups <= compute_units:
         return cost.fixed + most * cost.alone
     longest, shortest = (cost.fixed + tiles * cost.shared for tiles in (most, least))

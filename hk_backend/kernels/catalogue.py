@@ -23,16 +23,17 @@ from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_o
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 MEASURING = CODE_OBJECTS / "measure"
-"""Code objects that measure a GPU (`hk-backend time --measure`) and serve nobody."""
+"""Code objects that measure a GPU (`hk-backend time --measure`) and take no part in serving."""
 
 Family = tuple[KernelEntry, ...]
-"""Kernels of one operator."""
+"""The kernels of one operator."""
 
 
 @dataclass(frozen=True)
 class NoKernel:
-    """Why no kernel was selected: `fact` is the first one asked for that leaves none, `valid` are
-    the values of it that would have left some (sorted; empty: the operator has no kernel)."""
+    """Reason why no kernel was selected. `fact` is the first requested fact that no remaining
+    kernel has. `valid` are its values among those kernels, sorted; empty: the operator has no
+    kernel."""
 
     fact: str
     value: Fact
@@ -48,13 +49,13 @@ class Catalogue:
 
     @property
     def kernels(self) -> Family:
-        """All of them: reads every index. Raises `CodeObjectError`."""
+        """Every kernel of the arch, which reads every index. Raises `CodeObjectError`."""
         return tuple(entry for family in self.families.values() for entry in family)
 
     def select(self, operator: str, /, **facts: Fact) -> KernelEntry | NoKernel:
         """The one kernel of `operator` with these facts (`KernelEntry.facts`).
 
-        Raises `ValueError` for a fact that its kernels do not have, and if several are left;
+        Raises `ValueError` if its kernels lack one of the facts or if several kernels match, and
         `CodeObjectError` if the index cannot be read.
         """
         found = self.alternatives(operator, **facts)
@@ -67,11 +68,12 @@ class Catalogue:
     def alternatives(self, operator: str, /, **facts: Fact) -> Family | NoKernel:
         """The kernels of `operator` with these facts, the largest tile first.
 
-        They compute the same from the same argument; each launch takes one (csrc/hip/kernel.hpp).
+        All compute the same result from the same argument struct. Each launch uses one of them
+        (csrc/hip/kernel.hpp).
 
-        Raises `ValueError` for a fact that its kernels do not have, and if those that are left
-        differ in another fact or in their argument struct, or neither in tile nor in LDS;
-        `CodeObjectError` if the index cannot be read.
+        Raises `ValueError` if the operator's kernels lack one of the facts. Likewise if the
+        matching kernels differ in another fact or in their struct, or two have the same tile and
+        LDS. Raises `CodeObjectError` if the index cannot be read.
         """
         left = self.families.get(operator, ())
         if not left:
@@ -89,7 +91,7 @@ class Catalogue:
         return tuple(sorted(left, key=lambda entry: (-entry.tile.rows, -entry.tile.columns)))
 
     def kernel(self, name: str) -> KernelEntry:
-        """The kernel of a name. Raises `KeyError` with the three names that are nearest."""
+        """Finds a kernel by its name. Raises `KeyError` with the three nearest names."""
         for family in self.families.values():
             for entry in family:
                 if entry.name == name:
@@ -102,7 +104,7 @@ class Catalogue:
 
 
 def _alternatives(family: Family) -> bool:
-    """Whether a launch can choose between them by its size, and hand any of them its struct."""
+    """Whether a launch can choose among these kernels by size, and pass the same struct to any."""
     first = family[0]
     alike = all(e.facts == first.facts and e.arguments == first.arguments for e in family[1:])
     return alike and len({(entry.tile, entry.dynamic_lds) for entry in family}) == len(family)
@@ -114,7 +116,7 @@ def _several(operator: str, facts: Mapping[str, Fact], found: Family) -> ValueEr
 
 
 def values(family: Family, fact: str) -> tuple[Fact, ...]:
-    """The values of a fact among kernels, sorted."""
+    """Values of a fact among these kernels, sorted."""
     return tuple(sorted({entry.facts[fact] for entry in family}))
 
 
@@ -125,7 +127,10 @@ class Indexes(Mapping[str, Family]):
     folder: Path
 
     def __getitem__(self, operator: str) -> Family:
-        """Raises `KeyError`, or `CodeObjectError` for an index that cannot be read."""
+        """Reads the kernels of an operator.
+
+        Raises `KeyError`, or `CodeObjectError` for an index that cannot be read.
+        """
         return read_index(self._path(operator))
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One kernel of the catalogue: its facts, how to launch it, its code object."""
+"""One kernel of the catalogue: its facts, how to launch it, and its code object."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ELF_AMDGPU = 224  # e_machine
 ELF_HEADER = 64  # bytes
 
 Fact = str | int | bool
-"""What tells kernels of one operator apart: a dtype or format by name, a size, a yes or no."""
+"""Value that tells kernels of an operator apart: the name of a dtype or format, a size, a bool."""
 
 
 class CodeObjectError(RuntimeError):
-    """A code object or an index that is missing, damaged, changed or for another arch."""
+    """A code object or an index is missing, damaged, changed or for another arch."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What one workgroup works on, see csrc/include/hk/kernel_info.hpp."""
+    """Rows, columns and depth that one workgroup works on; see csrc/include/hk/kernel_info.hpp."""
 
     rows: int
     columns: int
@@ -40,13 +40,13 @@ class KernelEntry:
     """A kernel of the catalogue. Sizes are in bytes, registers per lane, `block` in threads."""
 
     name: str
-    symbol: str  # of the function in the code object
+    symbol: str  # name of the function in the code object
     operator: str  # what it computes, e.g. attention_prefill
-    facts: Mapping[str, Fact]  # what selects it among the operator's
-    bars: Mapping[str, int]  # what its source asks of a build
+    facts: Mapping[str, Fact]  # select it among the operator's kernels
+    bars: Mapping[str, int]  # figures that a build of its source must reach
     arch: str
-    path: Path  # of the code object
-    lines: Path  # line tables beside it, compressed: there or not
+    path: Path  # path of the code object
+    lines: Path  # compressed line tables beside it; the file may be missing
     size: int
     sha256: str
     compiler: str
@@ -63,13 +63,13 @@ class KernelEntry:
     spills: int  # registers, vector and scalar
     scratch: int
     figures: Figures
-    modelled: Mapping[str, ModelledLaunch]  # by the name of the shape
+    modelled: Mapping[str, ModelledLaunch]  # by the shape's name
 
-    def __hash__(self) -> int:  # of little: a choice between kernels is looked up by all of them
+    def __hash__(self) -> int:  # cheap, as the cache of choices hashes every candidate kernel
         return hash((self.name, self.sha256))
 
     def code_object(self) -> bytes:
-        """The file's bytes. Raises `CodeObjectError` unless they are what was catalogued."""
+        """Bytes of the code object. Raises `CodeObjectError` if the catalogue records others."""
         try:
             data = self.path.read_bytes()
         except OSError as error:
@@ -86,8 +86,10 @@ class KernelEntry:
         return data
 
     def line_tables(self) -> bytes:
-        """An ELF file with the line tables of the code object, so that a finding names its source
-        line; empty where there is none, or it cannot be read: nothing else needs it."""
+        """An ELF file with the code object's line tables, by which a finding names its source line.
+
+        Empty if the file is missing or unreadable, as nothing else needs it.
+        """
         try:
             return zlib.decompress(self.lines.read_bytes())
         except (OSError, zlib.error):
@@ -95,7 +97,7 @@ class KernelEntry:
 
     @property
     def grid_constants(self) -> dict[str, int]:
-        """What the grid's formula may name besides the fields of the arguments."""
+        """Names that the grid formula may use besides the fields of the arguments."""
         return {
             "tile_rows": self.tile.rows,
             "tile_columns": self.tile.columns,
@@ -111,9 +113,9 @@ class KernelEntry:
 
 
 def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
-    """The kernel's argument struct, from a value for each field; a pointer may be None.
+    """Packs the kernel's argument struct, from a value for each field; a pointer may be None.
 
-    Raises `ArgumentError` that names kernel and field.
+    Raises `ArgumentError`, which names the kernel and the field.
     """
     try:
         return entry.arguments.pack(values)
@@ -122,7 +124,7 @@ def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
 
 
 def code_object_arch(data: bytes) -> str | None:
-    """The arch in an ELF header; None where there is no AMDGPU header or the arch is unknown."""
+    """The arch in an ELF header; None if there is no AMDGPU header or the arch is unknown."""
     if len(data) < ELF_HEADER or data[:4] != b"\x7fELF":
         return None
     if int.from_bytes(data[18:20], "little") != ELF_AMDGPU:
@@ -131,7 +133,7 @@ def code_object_arch(data: bytes) -> str | None:
 
 
 def structs_of(index: dict[str, Any]) -> list[Arguments]:
-    """The argument structs that the kernels of an index share. Raises as `entry_of`."""
+    """The argument structs that the kernels of an index share. Raises the errors of `entry_of`."""
     return [
         Arguments(struct["size"], tuple(Field(**field) for field in struct["fields"]))
         for struct in index["structs"]
@@ -141,9 +143,10 @@ def structs_of(index: dict[str, Any]) -> list[Arguments]:
 def entry_of(
     kernel: dict[str, Any], index: dict[str, Any], structs: Sequence[Arguments], folder: Path
 ) -> KernelEntry:
-    """One kernel of `index`, the whole content of a file in `folder`, and its `structs_of`.
+    """Makes one kernel's entry from an index and its `structs_of`.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for what is damaged.
+    `index` is the whole content of a file in `folder`. Raises `KeyError`, `TypeError` or
+    `ValueError` if it is damaged.
     """
     file = index["code_objects"][kernel["code_object"]]
     path = folder / f"{kernel['code_object']}.co"

@@ -1,4 +1,4 @@
-"""What linear layers multiply by what, and the gemm kernels that do."""
+"""Operand formats of linear layers, and the gemm kernels that multiply them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hk_backend.kernels.entry import KernelEntry
 
 
 class Format(NamedTuple):
-    """What tells kernels apart that compute different things: `a`, `b` and `scales` of their
-    facts."""
+    """Operand types of a gemm kernel: the facts `a`, `b` and `scales` of the catalogue."""
 
     activations: str
     weights: str
@@ -26,13 +25,13 @@ LAYERS: Mapping[str, Format] = {
     "fp8_block": Format("e4m3", "e4m3", "blocks"),
     "fp8_weight_only": Format("bf16", "e4m3", "vectors"),
 }
-"""By the name of a kind of layer: `fp8_channel` has scales per token and per channel, `fp8_tensor`
-one of each, `fp8_block` per 128 channels and per 128x128, `fp8_weight_only` leaves activations as
-they are."""
+"""`Format` by kind of layer. `fp8_channel` has scales per token and per channel, `fp8_tensor` one
+scale of each. `fp8_block` has scales per 128 channels and per 128x128, and `fp8_weight_only` leaves
+activations unquantized."""
 
 
 def family(kernels: Catalogue, of: Format) -> Family:
-    """The kernels of a format; may be none."""
+    """The kernels of a format; there may be none."""
     return tuple(entry for entry in kernels.families.get("gemm", ()) if format_of(entry) == of)
 
 

@@ -1,9 +1,8 @@
-"""Which gemm kernels can compute a shape, over how many workgroups each may split the depth of a
-tile, and how long that is thought to take. The choice between them is gemm_choice.py's.
+"""Candidates for a gemm launch: kernels, numbers of splits along the depth, and estimated times.
 
-Candidates are the kernels of one format (`family`) with each number of splits that leaves every
-workgroup a step. Each costs what a table says that the timing model has made
-(hk_backend/timing/gemm_costs.py).
+Candidates are the kernels of one format (`family`), each with every number of splits that leaves
+each workgroup at least one step. Their times come from a table that the timing model wrote
+(hk_backend/timing/gemm_costs.py). gemm_choice.py chooses among them.
 """
 
 from __future__ import annotations
@@ -18,43 +17,45 @@ from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 
 COSTS = Path(__file__).with_name("gemm_costs.json")
-"""By arch and kernel."""
+"""Table of `Cost`, by arch and kernel."""
 PLANNED = "planned"
 LARGEST_SPLIT_TILE = 128 * 128
-"""Elements of C, up to which a kernel may share a tile's depth (csrc/kernels/gemm/shape.hpp)."""
+"""Most elements of a tile of C whose depth a kernel may split (csrc/kernels/gemm/shape.hpp)."""
 MOST_SPLITS = 16
 PARTIAL_BYTES = 64 << 20
-"""Of the sums that splits may leave in memory (devices/hip/workspace.py)."""
+"""Most bytes of partial sums that splits may leave in memory (devices/hip/workspace.py)."""
 MOST_TILES = 1 << 14
-"""Of a launch that splits: counters in the workspace."""
+"""Most tiles of a launch that splits: the number of counters in the workspace."""
 MEMORY_RATE = 6.45e6
-"""Bytes in a microsecond that all CUs together read."""
+"""Bytes per microsecond that all CUs together read from memory."""
 SHARES = 2
-"""Of that rate which a CU takes while others take none."""
+"""Multiples of its share of `MEMORY_RATE` that one CU reaches while others are idle."""
 AHEAD = 64 << 10
-"""Bytes by which a CU may be ahead of its share: `hbm_burst` of the timing model."""
+"""Bytes by which a CU's reads may run ahead of its share: `hbm_burst` of the timing model."""
 UNHIDDEN = 0.1
-"""Of the shorter of what memory and CUs take: what the longer one does not hide. Of 0 to 0.35 the
-value whose choices lose least by the timing model."""
+"""Share of the shorter of memory time and compute time that the longer one does not hide.
+
+Of the values 0 to 0.35 it loses least time by its choices, according to the timing model.
+"""
 SUM_TRANSFERS = 3
-"""Of the sums of splits between CUs and memory, besides what `Cost.sum` has: a write counts as two
-reads."""
+"""Transfers of each partial sum between CUs and memory that `Cost.sum` does not cover. A write
+counts as two reads."""
 GAP = 4.7
-"""Microseconds from one kernel to the next: `dependent_gap` of the timing model."""
+"""Microseconds from one kernel's end to the next one's start: the model's `dependent_gap`."""
 STEP_BYTES = 128
-"""Of a weight's row."""
+"""Bytes of a row that one step of the loop reads."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a kernel, in microseconds.
+    """Times of a kernel, in microseconds.
 
     Args:
-        resident: workgroups that a CU holds.
-        fixed: of a workgroup, before and after its steps.
-        alone: of a step of a workgroup that has a CU to itself; `shared`: of a workgroup's step
-            where the CU is full, over the workgroups that share it.
-        sum: of the sums of one split, which the last to arrive adds.
+        resident: workgroups that a CU holds at once.
+        fixed: time of a workgroup before and after its steps.
+        alone: time of a step in a workgroup that has a CU to itself.
+        shared: time of a workgroup's step on a full CU, divided by the workgroups that share it.
+        sum: time to add the partial sums of one split, which the last workgroup to arrive does.
     """
 
     resident: int
@@ -64,7 +65,7 @@ class Cost:
     sum: float
 
     def microseconds(self, of_a_unit: int, steps: int) -> float:
-        """Of a CU with so many workgroups of so many steps."""
+        """Time of a CU that runs `of_a_unit` workgroups of `steps` steps each."""
         rounds, rest = divmod(of_a_unit, self.resident)
         return sum(
             times * (self.fixed + steps * max(self.alone, together * self.shared))
@@ -74,8 +75,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel with a number of splits, and what it takes in a stream, behind another kernel, by
-    this `source`."""
+    """A kernel with a number of splits, and its time in a stream behind another kernel. `source`
+    says where the time comes from."""
 
     entry: KernelEntry
     splits: int
@@ -85,7 +86,7 @@ class Candidate:
 
 @cache
 def costs(arch: str) -> dict[str, Cost]:
-    """By kernel. Raises `KeyError` for an arch without a table."""
+    """Costs by kernel. Raises `KeyError` for an arch without a table."""
     table = json.loads(COSTS.read_text())[arch]
     return {
         name: Cost(**{key: value for key, value in row.items() if key != "sha256"})
@@ -94,10 +95,11 @@ def costs(arch: str) -> dict[str, Cost]:
 
 
 def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> Iterator[Candidate]:
-    """All of them, for at least one row, column and element of depth. The time of each grows with
-    M, N and K, and so does that of the choice: more rows or columns leave fewer splits to choose
-    from, and for each number of splits of a deeper launch there is one that serves a shallower one
-    with no longer steps.
+    """Yields every candidate for at least one row, column and element of depth.
+
+    The time of each candidate grows with M, N and K, and so does the time of the best. More rows or
+    columns leave fewer splits to choose from. For each number of splits of a deeper launch, some
+    number of a shallower one has no longer steps.
     """
     for entry in family:
         cost = costs(entry.arch)[entry.name]
@@ -115,7 +117,7 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
             )
             computing = cost.microseconds(-(-tiles * splits // compute_units), share)
             time = max(memory, computing) + UNHIDDEN * min(memory, computing)
-            if splits > 1:  # `sum` has what they take where every CU writes some
+            if splits > 1:  # `cost.sum` covers the time where every CU writes sums
                 sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
                 time += cost.sum * splits + SUM_TRANSFERS * sums / MEMORY_RATE
             yield Candidate(entry, splits, GAP + time)
@@ -124,8 +126,11 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
 def _last_read(
     sides: Sequence[tuple[int, int]], share: int, splits: int, compute_units: int
 ) -> float:
-    """As how many bytes it counts, at the rate of all CUs, what the last CU reads of the side that
-    takes longer; a side is a number of tiles and the rows of each, read by no other one."""
+    """Bytes that stand for the last CU's reads, at the memory rate of all CUs together.
+
+    The side (A or B) that takes longer counts. A side is a number of tiles and the rows of each;
+    each of its tiles is read for one workgroup only.
+    """
     turns = [_turns(number * splits, compute_units) for number, _ in sides]
     return max(
         0,
@@ -137,30 +142,33 @@ def _last_read(
 
 
 def _turns(workgroups: int, compute_units: int) -> int:
-    """As how many workgroups these count that read what no other one reads. All CUs share the
-    memory's rate, of which one takes up to `SHARES` shares while others have nothing to do; once
-    each has a workgroup, all have a share, and the CU with most workgroups is the last."""
+    """Workgroups whose reads, at the rate of all CUs, take as long as those of the last CU here.
+
+    Each workgroup reads data that no other one reads. All CUs share the memory's rate, and one CU
+    takes at most `SHARES` shares while others are idle. Once each has a workgroup, all take one
+    share, and the CU with most workgroups is the last.
+    """
     if workgroups <= compute_units:
         return max(workgroups, compute_units // SHARES)
     return compute_units * -(-workgroups // compute_units)
 
 
 def can_split(entry: KernelEntry, tiles: int) -> bool:
-    """Whether the depth of this kernel's tiles may be split, in a launch of `tiles`."""
+    """Whether this kernel may split the depth of its tiles, in a launch of `tiles`."""
     return entry.tile.rows * entry.tile.columns <= LARGEST_SPLIT_TILE and tiles <= MOST_TILES
 
 
 def _is_whole(steps: int, splits: int, tiles: int, entry: KernelEntry) -> bool:
-    """Whether every split has steps, and the workspace room for the sums."""
+    """Whether every split has at least one step, and the workspace has room for the sums."""
     share = -(-steps // splits)
     return share * (splits - 1) < steps and sum_bytes(entry, tiles, splits) <= PARTIAL_BYTES
 
 
 def tiles_of(entry: KernelEntry, m: int, n: int) -> int:
-    """Of a launch."""
+    """Number of tiles in a launch."""
     return -(-m // entry.tile.rows) * -(-n // entry.tile.columns)
 
 
 def sum_bytes(entry: KernelEntry, tiles: int, splits: int) -> int:
-    """Of the sums that the splits of so many tiles leave in memory: none, where there is one."""
+    """Bytes of the partial sums that the splits leave in memory; 0 for a single split."""
     return tiles * splits * entry.tile.rows * entry.tile.columns * 4 if splits > 1 else 0

@@ -2,9 +2,10 @@
 
     (ceil_div(num_tokens, tile_rows) + num_requests) * num_heads
 
-Integers, names, `+ - * //`, `ceil_div`, `min` and `max`; up to three dimensions, separated by
-commas. A formula is never passed to Python's `eval`. It is compiled to a program for a stack
-machine, which `evaluate` runs here and the launcher (csrc/hip/grid.hpp) runs at launch time.
+A formula has integers, names, `+ - * //`, `ceil_div`, `min` and `max`, and up to three dimensions,
+separated by commas. It is never passed to Python's `eval`, but compiled to a program for a stack
+machine. `evaluate` runs the program here, and the launcher runs it at launch time
+(csrc/hip/grid.hpp).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from itertools import chain
 
 Grid = tuple[int, int, int]
 Instruction = tuple[str, int | str]
-"""("number", 3) and ("name", "num_tokens") push; ("apply", "+") takes two and pushes one."""
+"""One step of the stack machine. ("number", 3) and ("name", "num_tokens") push a value; ("apply",
+"+") takes two values and pushes one."""
 Program = tuple[Instruction, ...]
-"""What it leaves on the stack are x, y and z; a dimension that is not there is 1."""
+"""A compiled formula. It leaves x, y and z on the stack; a missing dimension is 1."""
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -46,7 +48,7 @@ APPLY: dict[str, Callable[[int, int], int]] = {
 
 
 class GridError(ValueError):
-    """A formula that cannot be read, or a name in it that has no value."""
+    """A formula cannot be read, or a name in it has no value."""
 
 
 def evaluate(formula: str, values: Mapping[str, int]) -> Grid:

@@ -1,27 +1,27 @@
-"""What the rows of a prefill see: the fact `mask` of the attention kernels' catalogue.
+"""Masks of the attention kernels, which say what keys a row sees: the catalogue's fact `mask`.
 
-The names, and what a launch tells each, are those of csrc/kernels/attention/mask.hpp.
+The names, and the arguments of each mask, match csrc/kernels/attention/mask.hpp.
 """
 
 from __future__ import annotations
 
 NO_MASK = "none"
-"""All keys, or all up to the row's own (causal)."""
+"""Each row sees all keys, or with a causal mask all keys up to its own."""
 WINDOW = "window"
-"""Of those the last few; or a head has a sink; or both."""
+"""Each row sees only its last few keys, or a head has an attention sink, or both."""
 CAPPED = "capped"
-"""As `WINDOW`, or without; scores have a soft cap."""
+"""Scores have a soft cap; a window and sinks are optional."""
 ALIBI = "alibi"
-"""As `WINDOW`, or without; scores have a bias that grows with the distance."""
+"""Scores have a bias that grows with the distance (ALiBi); a window and sinks are optional."""
 PART = "part"
-"""Of all keys those of a part: what the parts found is joined by another kernel."""
+"""Each workgroup sees one part of all keys; the merge kernel joins the partial results."""
 WINDOW_PART = "window_part"
-"""The same of the last few."""
+"""Each workgroup sees one part of the keys in a window; the merge kernel joins the results."""
 WINDOWED = (WINDOW, CAPPED, ALIBI, WINDOW_PART)
-"""Those with windows; and with sinks, which parts leave to the kernel that joins them."""
+"""Masks with a window. They take sinks too, which the merge kernel applies for `WINDOW_PART`."""
 PARTS = (PART, WINDOW_PART)
-"""Of parts of the keys."""
+"""Masks of kernels that split the keys into parts."""
 GROUPED = (NO_MASK, PART)
-"""Kernels whose tiles have the rows of all query heads of a KV head."""
+"""Masks of kernels whose tiles have the rows of all query heads of a KV head."""
 ALL_KEYS = 2**30
-"""The window of rows that have none."""
+"""Value of the argument `window` for rows without a window."""

@@ -1,35 +1,37 @@
-"""How keys and values may lie for the attention kernels, and in which format: the facts `keys` and
-`stored` of their catalogue.
+"""Memory layouts and formats of keys and values: the attention kernels' facts `keys`, `stored`.
 
-The names, and what a launch tells each, are those of csrc/include/hk/types/row_source.hpp.
+The names, and the arguments of each layout, match csrc/include/hk/types/row_source.hpp.
 """
 
 from __future__ import annotations
 
 PACKED = "packed"
-"""Row after row, without a cache."""
+"""Rows lie one after another, without a cache."""
 PAGED = "paged"
-"""Rows in blocks of multiples of 16 tokens."""
+"""Rows lie in blocks of a multiple of 16 tokens."""
 TOKENS = "tokens"
-"""Rows in blocks of one token."""
+"""Rows lie in blocks of one token."""
 ANY_PAGES = "any_pages"
-"""Rows in blocks of any number of tokens."""
+"""Rows lie in blocks of any number of tokens."""
 SPLIT = "split"
-"""Blocks of multiples of 16 tokens with 16 bytes of a key, and of a value's channel, together."""
+"""Blocks of a multiple of 16 tokens keep 16 bytes of a key together, and of a value's channel."""
 
 STORED_BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
-"""Of an element of keys and values, by the fact `stored`: the kernel's dtype or OCP FP8."""
+"""Bytes of an element of keys and values, by the fact `stored`: the kernel's dtype or OCP FP8."""
 
 
 def group_arguments(heads: int, kv_heads: int) -> dict[str, int]:
-    """What a kernel is told of the query heads of a KV head, by the struct's fields."""
+    """Kernel arguments for the query heads of a KV head, by the struct's fields."""
     group = heads // max(kv_heads, 1)
     return {"group": group, "group_reciprocal": -(-(2**31) // max(group, 1))}
 
 
 def block_reciprocal(keys: str, block_size: int) -> int:
-    """What a kernel divides by `block_size` with: of multiples of 16, 2^31 over their sixteenth,
-    rounded up; of any number 2^32 - 1, rounded down; 0 where nothing is divided."""
+    """Constant by which a kernel divides by `block_size` with a multiplication.
+
+    Blocks of a multiple of 16 tokens: 2^31 over a sixteenth of the size, rounded up. Blocks of any
+    size: 2^32 - 1 over the size, rounded down. Layouts that need no division: 0.
+    """
     if keys == ANY_PAGES:
         return (2**32 - 1) // block_size
     return -(-(2**31) // (block_size // 16)) if keys in (PAGED, SPLIT) else 0

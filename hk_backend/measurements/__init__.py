@@ -1,6 +1,6 @@
 """Measurements of this machine, kept between starts in a folder of files.
 
-machine.py   the machine that a file holds for: processor, versions, threads
-folder.py    the folder: reads, merges and writes its files
-launches.py  the timed launches of linear layers on a GPU
+`machine.py` describes the machine that a file applies to: processor, versions, threads.
+`folder.py` reads, merges and writes the folder's files.
+`launches.py` chooses launches of linear layers on a GPU by their measured times.
 """

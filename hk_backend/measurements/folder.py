@@ -3,8 +3,7 @@
     kept = folder.read(this_machine("cpu:avx512"))
     folder.add(Measurements(machine=kept.machine, layers=(layer,)))
 
-No fault of a file or of the folder is an error: it is one line of the log, and then nothing is
-kept.
+A faulty file or folder is no error: the log gets one line, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from hk_backend.terms.measurements import Machine, Measurements, MeasurementsErr
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 10
-"""How long a process waits for another one that writes."""
+"""Seconds that a process waits for another one to finish writing."""
 
 
 def folder() -> Path:
-    """`HK_CACHE_DIR`, or the platform's folder for caches. It may not exist yet."""
+    """The folder, which may not exist yet: `HK_CACHE_DIR`, or the platform's folder for caches."""
     return get_config().cache_dir or Path(platformdirs.user_cache_dir("hk_backend"))
 
 
 def path_of(machine: Machine) -> Path:
-    """The file of a machine: the processor's name, and a digest of everything else."""
+    """The path of a machine's file, named by the processor and a digest of the whole machine."""
     digest = hashlib.sha256(machine.model_dump_json().encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", machine.processor.lower()).strip("-")
     return folder() / f"{name[:60]}-{digest}.json"
@@ -71,7 +70,7 @@ def add(new: Measurements) -> None:
 
 
 def every() -> Iterator[tuple[Path, Measurements]]:
-    """All files of the folder that hold measurements, of any machine."""
+    """Yields all files of the folder that hold measurements, whatever the machine."""
     for path in sorted(folder().glob("*.json")):
         try:
             yield path, measurements.read(path)
@@ -80,7 +79,7 @@ def every() -> Iterator[tuple[Path, Measurements]]:
 
 
 def forget(machine: Machine) -> None:
-    """Delete what is kept for `machine` with any number of threads, so that it is measured anew.
+    """Delete the files of `machine` with any number of threads, so that it is measured anew.
 
     Raises:
         OSError: a file cannot be deleted.
@@ -91,7 +90,7 @@ def forget(machine: Machine) -> None:
 
 
 def is_same(one: Machine, other: Machine) -> bool:
-    """Whether two machines differ in threads at most."""
+    """Whether two machines differ at most in their number of threads."""
     return one.model_copy(update={"threads": other.threads}) == other
 
 

@@ -1,9 +1,10 @@
-"""The launch that serves a linear layer on a GPU: the fastest that was timed, else the planner's.
+"""Chooses the launch of a linear layer on a GPU: the fastest timed one, else the planner's.
 
     choice = timed_here("gfx950").choose(family, m, n, k, compute_units=256)
 
-A timed launch holds for its own number of rows and for fewer, down to half as many. Of several the
-one with the fewest rows decides. A launch of another build of the kernels is ignored.
+A timed launch applies to its own number of rows, and to fewer down to half as many.
+Among several, the one with the fewest rows decides. A launch of another build of the kernels is
+ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Launches:
     """Timed launches of the present kernels.
 
     Attributes:
-        ignored: how many launches are of another build, or of no kernel for their problem.
+        ignored: number of launches of another build, or of no kernel for their problem.
     """
 
     def __init__(self, lines: Iterable[MeasuredLaunch] = ()) -> None:
@@ -58,22 +59,24 @@ class Launches:
         """The launch for M rows.
 
         Args:
-            family: kernels of one format, at least one. A timed kernel that is not in it, because
-                it failed on this machine, leaves the choice to the planner.
+            family: one or more kernels of one format. If the timed kernel is missing from it,
+                because it failed on this machine, the planner chooses.
         """
         return _choose(self, family, m, n, k, compute_units)
 
     def most_sum_bytes(self, family: Family, n: int, k: int, compute_units: int) -> int:
-        """Bytes of the sums that splits leave in memory, for any number of rows among `SAMPLED` or
-        among the timed ones."""
+        """Most bytes of sums that splits leave in memory, for any considered number of rows.
+
+        Considered are the numbers in `SAMPLED` and those of timed launches.
+        """
         return _most_sum_bytes(self, family, n, k, compute_units)
 
     def of(self, weight: Weight) -> list[MeasuredLaunch]:
-        """The launches of one weight, ascending in rows."""
+        """The timed launches of one weight, ascending in rows."""
         return self._lines.get(weight, [])
 
     def at(self, weight: Weight, m: int) -> MeasuredLaunch | None:
-        """The launch that decides for M rows, if one does."""
+        """The timed launch that applies to M rows, if there is one."""
         return next((line for line in self.of(weight) if m <= line.m <= 2 * m), None)
 
 
@@ -104,8 +107,11 @@ def timed_here(arch: str) -> Launches:
 
 @cache
 def timed_on(device: str) -> Launches:
-    """The launches that were timed on a device, by its name: those in the file that HK_EVIDENCE
-    names come before those of the folder. One line of the log says how many are ignored."""
+    """The launches that were timed on a device.
+
+    Launches in the file that HK_EVIDENCE names come before those of the folder. The log says how
+    many are ignored.
+    """
     found = folder.read(this_machine(device))
     named = get_config().evidence
     if isinstance(named, Measurements):
@@ -121,7 +127,7 @@ def timed_on(device: str) -> Launches:
 
 
 def is_usable(line: MeasuredLaunch) -> bool:
-    """Whether the code that was timed is the present one, and can do what was timed."""
+    """Whether the timed kernel still exists unchanged and supports the timed launch."""
     entry = kernel_of(line)
     if entry is None or format_of(entry) != weight_of(line).format:
         return False
@@ -130,10 +136,10 @@ def is_usable(line: MeasuredLaunch) -> bool:
 
 
 def kernel_of(line: MeasuredLaunch) -> KernelEntry | None:
-    """The kernel, if its code object is the one that was timed."""
+    """The kernel of a timed launch, if its code object is the one that was timed."""
     try:
         family = catalogue(line.arch).families.get("gemm", ())
-    except CodeObjectError:  # of an arch without kernels
+    except CodeObjectError:  # the arch has no kernels
         return None
     named = (entry for entry in family if entry.name == line.kernel)
     return next((entry for entry in named if entry.sha256 == line.sha256), None)

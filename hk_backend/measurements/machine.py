@@ -1,4 +1,4 @@
-"""The machine that measures, as its file of measurements describes it."""
+"""Describes this machine for its file of measurements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hk_backend import __version__, machine
 from hk_backend.terms.measurements import Machine
 
 LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")
-"""Variables that restrict the instruction sets of torch and oneDNN."""
+"""Environment variables that restrict the instruction sets of torch and oneDNN."""
 EXTENSIONS = {"hip": "_hip", "emulated": "_emulator"}
-"""The compiled part of HK that matters to a GPU's times, by the kind of its device."""
+"""Compiled extension of HK that affects a device's times, by the kind of GPU device."""
 
 
 def this_machine(device: str) -> Machine:
@@ -24,7 +24,7 @@ def this_machine(device: str) -> Machine:
 
     Args:
         device: the name of HK's device, "cpu:avx512", "hip:gfx950" or "emulated:gfx950". Threads of
-            torch and its instruction sets count for the first alone.
+            torch and its instruction sets only matter for a CPU device.
     """
     kind = device.partition(":")[0]
     on_host = kind not in EXTENSIONS

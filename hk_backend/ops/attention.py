@@ -1,8 +1,8 @@
 """`attention_prefill` and `merge_attention`: the public attention operators.
 
-Three layers, top to bottom: the function a user calls (which bundles and checks its arguments), the
-`torch.library` operator (tensors and numbers only, seen by torch.compile), and the device
-that executes it (`hk_backend.devices`).
+A call passes three layers. The function that a user calls bundles and checks the arguments. The
+`torch.library` operator takes only tensors and numbers, and is what torch.compile sees. The device
+executes it (`hk_backend.devices`).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def attention_prefill(
     """Attention of a ragged batch of query tokens over packed or paged keys and values.
 
     Query i of a request with n queries and s keys is at position s - n + i (bottom-right
-    aligned). Causal: it sees keys 0 to s - n + i. The output of a row that sees no key is zero.
+    aligned). With `causal` it sees keys 0 to s - n + i. A row that sees no key has output zero.
 
     Args:
         query: `[tokens, num_heads, head_size]`, bfloat16, float16 or float32, any strides.
-        key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`. Values may
-            have another size than keys, `value_size`, as those of a cache may.
+        key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`. Values, also
+            those of a cache, may have another size than keys, `value_size`.
         query_start_loc: int32 `[requests + 1]`, the first token of each request and the end of
             the last one. Tokens from that end on belong to no request: their output is not written.
         key_start_loc: the same for packed keys; default: `query_start_loc`.
-        paged_kv: where the keys and values of the cache lie; with `block_table` int32
-            `[requests, max_blocks]` (the blocks of each request, in order) and `seq_lens` int32
+        paged_kv: the cache's keys and values. It needs `block_table`, int32
+            `[requests, max_blocks]` (the blocks of each request, in order), and `seq_lens`, int32
             `[requests]` (its keys, the new ones included: if causal, no fewer than its queries).
         scale: factor of the scores; default `head_size ** -0.5`.
         sliding_window: a query sees keys less than this many positions away (behind it and, if
@@ -62,11 +62,11 @@ def attention_prefill(
         logits_soft_cap: scores become `cap * tanh(score / cap)`; None or 0 is off.
         sinks: float32 `[num_heads]`, one more logit per head that takes weight but has no value.
         alibi_slopes: float32 `[num_heads]`; adds `slope * (key position - query position)`.
-        k_scale, v_scale: what an FP8 cache's values are multiplied by: a number, or float32
-            `[1]` or `[num_kv_heads]`.
-        max_seq_len: the largest of `seq_lens`, if the host knows it. It decides only how the work
-            is dealt: a GPU then shares the keys of few rows between workgroups.
-        out: where to write, `[tokens, num_heads, value_size]`, the dtype of `query`.
+        k_scale, v_scale: factors of stored keys and of stored values, for example of an FP8 cache:
+            a number, or float32 `[1]` or `[num_kv_heads]`.
+        max_seq_len: the largest of `seq_lens`, if the host knows it. It does not change the result.
+            With it, a GPU may share the keys of few rows between workgroups.
+        out: tensor to write, `[tokens, num_heads, value_size]`, the dtype of `query`.
         return_lse: also return the natural log-sum-exp of the (scaled, capped) scores and the
             sink, float32 `[num_heads, tokens]`, minus infinity for a row that sees nothing.
 
@@ -83,7 +83,7 @@ def attention_prefill(
     lse = None
     if return_lse:
         lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
-    arguments = AttentionArguments(  # by position: 19 names would take a microsecond
+    arguments = AttentionArguments(  # by position, as 19 names would take a microsecond
         query,
         query_start_loc,
         out,
@@ -126,7 +126,7 @@ def merge_attention(
         output_a, output_b: `[tokens, num_heads, head_size]`, one dtype.
         lse_a, lse_b: float32 `[num_heads, tokens]`, natural log-sum-exp. Minus infinity: that
             side saw no key, and its output does not count, whatever it holds.
-        out: where to write; may be `output_a` or `output_b`.
+        out: tensor to write; may be `output_a` or `output_b`.
 
     Returns:
         the joined output and its log-sum-exp (https://arxiv.org/abs/2501.01005, section 2.2).

@@ -1,7 +1,7 @@
-"""Argument checks of the attention operators: they name what is wrong before anything is computed.
+"""Argument checks of the attention operators, which name what is wrong before anything is computed.
 
-They read only shapes, dtypes, strides and devices. The device that executes the call checks values
-(a block table that points past the cache), because reading them is free there.
+The checks read only shapes, dtypes, strides and devices. The device that executes the call checks
+values, such as a block table that points past the cache, because reading them is free there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hk_backend.terms.paged_kv import PagedKV
 def check_query(
     query: torch.Tensor, value: torch.Tensor | None, paged_kv: PagedKV | None
 ) -> tuple[int, int, int]:
-    """What must hold before anything can be made in the shape of the output, which this returns.
+    """Checks all that decides the output's shape, and returns that shape.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -43,7 +43,7 @@ def check_query(
 
 
 def check_attention(of: AttentionArguments) -> None:
-    """The other checks of `attention_prefill` (see there for what each argument is).
+    """Makes all other checks of `attention_prefill`, which describes each argument.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -72,7 +72,7 @@ def check_attention(of: AttentionArguments) -> None:
     for name, factor in (("k_scale", of.k_scale), ("v_scale", of.v_scale)):
         if not isinstance(factor, float) and isinstance(factor, torch.Tensor):
             _check_vector(name, factor, query, (1, num_kv_heads))
-        elif not abs(factor) < math.inf:  # as a comparison: torch.compile traces it
+        elif not abs(factor) < math.inf:  # written as a comparison, which torch.compile can trace
             bad(name, factor, "a finite number, or a float32 tensor")
     value_size = of.stored()[1].shape[2] if of.paged_kv is None else of.paged_kv.value_size
     _check_output("out", of.out, query, (*query.shape[:2], value_size))
@@ -80,7 +80,7 @@ def check_attention(of: AttentionArguments) -> None:
 
 
 def check_merge(of: MergeArguments) -> None:
-    """The checks of `merge_attention`.
+    """Makes the checks of `merge_attention`.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -115,7 +115,7 @@ def _check_int32(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
 
 
 def _check_packed(of: AttentionArguments) -> int:
-    """Packed keys and values; returns the number of KV heads."""
+    """Checks packed keys and values; returns the number of KV heads."""
     query, key, value = of.query, of.key, of.value
     if key is None or value is None:
         bad("key" if key is None else "value", None, "a tensor, or paged_kv instead of both")
@@ -138,7 +138,7 @@ def _check_packed(of: AttentionArguments) -> int:
 
 
 def _check_rows(name: str, tensor: torch.Tensor, query: torch.Tensor, channels: int | None) -> None:
-    """Packed keys or values; `channels`: of a row, None for any number."""
+    """Checks packed keys or values with `channels` per row; None allows any number."""
     if tensor.dim() != 3 or (channels is not None and tensor.shape[2] != channels):
         expected = "value_size" if channels is None else channels
         bad(name, tuple(tensor.shape), f"the shape [kv_tokens, num_kv_heads, {expected}]")
@@ -149,7 +149,7 @@ def _check_rows(name: str, tensor: torch.Tensor, query: torch.Tensor, channels: 
 
 
 def _check_paged(of: AttentionArguments, cache: PagedKV) -> int:
-    """A paged cache; returns the number of KV heads."""
+    """Checks a paged cache; returns the number of KV heads."""
     query, requests = of.query, of.query_start_loc.shape[0] - 1
     if of.key is not None or of.value is not None:
         bad("key" if of.key is not None else "value", "a tensor", "None with paged_kv")
@@ -201,7 +201,7 @@ def _check_output(
 
 
 def _check_no_overlap(name: str, out: torch.Tensor) -> None:
-    """Each axis, in the order of strides, must step past all that the smaller ones span."""
+    """Checks that each axis, in the order of strides, steps past all that the smaller ones span."""
     if out.is_contiguous():
         return
     span = 1

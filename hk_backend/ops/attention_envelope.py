@@ -1,4 +1,4 @@
-"""The envelope of `attention_prefill`: which requests it serves, from host-side facts alone."""
+"""The envelope of `attention_prefill`: requests that it serves, decided from host facts alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_HEAD_SIZE = 256
 
 
 def is_head_size(channels: int) -> bool:
-    """Whether keys, or values, may have so many."""
+    """Whether keys, or values, may have this many channels."""
     return channels % 8 == 0 and 8 <= channels <= MAX_HEAD_SIZE
 
 
@@ -28,7 +28,7 @@ def supports_attention(request: AttentionRequest) -> Verdict:
 
 
 def _supports_any_device(request: AttentionRequest) -> Verdict:
-    """The limits of the operator itself, whatever executes it."""
+    """Checks the limits of the operator itself, whatever device executes it."""
     if request.dtype not in DTYPES:
         return refused(f"dtype {request.dtype} is not one of bfloat16, float16, float32")
     kv_dtype = request.kv_dtype or request.dtype

@@ -1,4 +1,4 @@
-"""Scales of FP8 weights, by the maximum of a channel or block."""
+"""Scales of FP8 weights, from the maximum of each channel or block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.Tensor:
-    """float32 scales of a weight `[n, k]`, with which the largest value that one covers is
-    `largest`: one per "channel" `[n, 1]`, or per "block" of 128x128.
+    """float32 scales that map the largest value of each group of a weight `[n, k]` to `largest`.
 
-    Without the minimum that the operator applies to dynamic scales: a channel may be tiny, and
-    a channel of zeros can have any scale.
+    There is one scale per "channel", `[n, 1]`, or per "block" of 128x128. The operator's minimum
+    for dynamic scales does not apply: a channel may be tiny, and a channel of zeros can have any
+    scale.
     """
     if granularity == "channel":
         highest = _largest_of_rows(weight)
@@ -23,6 +23,6 @@ def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.
 
 
 def _largest_of_rows(weight: torch.Tensor) -> torch.Tensor:
-    """float32 `[n, 1]`; no copy of the weight is made."""
+    """Largest absolute value of each row, float32 `[n, 1]`, without a copy of the weight."""
     low, high = weight.aminmax(dim=1, keepdim=True)
     return torch.maximum(high, -low).float()

@@ -1,8 +1,8 @@
-"""What an LM head may be served in, how a configuration says so, and how its inputs are rounded.
+"""Formats of an LM head, their names in a configuration, and the rounding of the head's inputs.
 
-The inputs are rounded where that gains time (docs/quantize.md has the figures): with 4 bits, whose
-products are then of integers, and rotated before that, which takes none. With 6 and 8 bits the
-weights alone are quantised.
+Inputs are rounded where that gains time (docs/quantize.md has the figures). With 4 bits they are
+rounded, as the products are then of integers, and rotated before that, which costs no time. With 6
+and 8 bits only the weights are quantised.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from hk_backend.ops.rotation import fitting_rotation
 from hk_backend.terms.weight_format import FORMATS, rotated_activations
 
 HEAD_KEY = "hk_head"
-"""At the top level of a checkpoint's `quantization_config`: the format of its LM head."""
+"""Key of the LM head's format, at the top level of a checkpoint's `quantization_config`."""
 KEPT = "16"
-"""As its table is, in the model's dtype."""
+"""Value for a head that keeps the model's dtype, as its table has it."""
 EMBEDDING_KEY = "hk_embedding"
-"""Beside that key: where the embedding looks up its rows, if the head's table is its own, too."""
+"""Key, beside `HEAD_KEY`, that says where an embedding tied to the head looks up its rows."""
 IN_HEAD = "head"
-"""In the packed head: the table is released."""
+"""Value for an embedding that looks up its rows in the packed head; its own table is released."""
 EMBEDDINGS = (KEPT, IN_HEAD)
 HEADS = (KEPT, *(name for name, format in FORMATS.items() if format.is_quantised))
 
 
 def head_option(quant_method: str) -> str:
-    """What says so in a configuration of such a method: HK's own have an option for it."""
+    """Name of the option for the head's format, which is shorter in HK's own methods."""
     return "head" if quant_method.startswith("hk_") else HEAD_KEY
 
 
 def embedding_option(quant_method: str) -> str:
-    """The same of where the embedding looks up its rows."""
+    """Name of the option for the table in which the embedding looks up its rows."""
     return "embedding" if quant_method.startswith("hk_") else EMBEDDING_KEY
 
 
 def head_rounding(format: str, k: int) -> tuple[str, int]:
-    """`activations` and `rotation` of `pack_weight`, of a head `[n, k]` in a quantised `format`."""
+    """`activations` and `rotation` of `pack_weight` for a head `[n, k]` in a quantised `format`."""
     if FORMATS[format].bits > 4:
         return "none", 0
     rotation = fitting_rotation(k)

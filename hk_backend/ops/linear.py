@@ -16,7 +16,7 @@ from hk_backend.terms.packed_weight import SCHEMA as WEIGHT_SCHEMA
 from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS, FP8_BLOCK
 
 PER_TENSOR = ACTIVATIONS.index("tensor")
-"""As a weight's ints say it."""
+"""Number of the activations "tensor" among a packed weight's ints."""
 
 
 def linear(
@@ -32,12 +32,12 @@ def linear(
         x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
             of the weight if that is bf16, fp16 or fp32. It is rotated and rounded first as
             `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do. With
-            `x_scales` it has been: codes in the dtype of the weight's.
+            `x_scales` it holds codes in the dtype of the weight's codes instead.
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
         out_dtype: bfloat16, float16 or float32; default: the dtype of x, unless that holds codes.
-        x_scales: float32, what the FP8 codes in x are multiplied by, instead of a static scale of
-            the weight's. If `weight.activations` is "token" or "tensor": one number or `[..., 1]`;
+        x_scales: float32 scales of the FP8 codes in x; they replace a static scale of the weight.
+            If `weight.activations` is "token" or "tensor": one number or `[..., 1]`;
             "token_block": `[..., ceil(K / 128)]`.
 
     Returns:
@@ -66,8 +66,10 @@ def linear_of_flat(
     x_scales: torch.Tensor | None,
     device: Device,
 ) -> torch.Tensor:
-    """`linear` past torch's dispatcher, of a weight as schemas carry it (`PackedWeight.flat`), on
-    the device for x."""
+    """`linear` without torch's dispatcher, for a weight in the form of `PackedWeight.flat`.
+
+    `device` is the one that holds x.
+    """
     if x.dim() == 2:
         check_no_grad(x=x, bias=bias)
         scales = x_scales
@@ -131,7 +133,7 @@ def _check(
 
 
 def _check_codes(x: torch.Tensor, x_scales: torch.Tensor, weight: PackedWeight) -> None:
-    """x is what `quantize_fp8` returns for the activations of `weight`."""
+    """Checks that x is a result of `quantize_fp8` for the activations of `weight`."""
     format = FORMATS[weight.format]
     if not format.is_fp8 or weight.activations == "none":
         found = f"scales with {weight.format} weights and activations {weight.activations!r}"
@@ -153,11 +155,10 @@ def _scales_of_a_row(weight: PackedWeight) -> int:
 
 
 def check_packed(weight: PackedWeight, device: Device) -> None:
-    """The tensors of a weight are what packing for `device` made: a kernel reads them without
-    looking.
+    """Checks that the tensors of a weight fit `device`, as kernels read them without checks.
 
     Raises:
-        ValueError: they are not.
+        ValueError: a tensor is not what packing for `device` makes.
     """
     if weight.layout != device.weight_layout:
         expected = device.weight_layout or "none at all"
@@ -187,13 +188,13 @@ def _check_part(
 
 
 def _linear_impl(x: torch.Tensor, *rest: Any) -> torch.Tensor:
-    """`linear` of what its schema takes."""
+    """Runs `linear` on the arguments of its schema."""
     *weight, bias, out_dtype, x_scales = rest
     return linear_of_flat(x, weight, bias, out_dtype, x_scales, device_for(x.device.type))
 
 
 def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:
-    """The result without its values; operators that take more arguments share it."""
+    """The result without its values; operators with more arguments share this function."""
     *_, weight = rest[:FLAT_VALUES]
     out_dtype = rest[FLAT_VALUES + 1]
     return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)

@@ -1,4 +1,4 @@
-"""The envelope of `linear`: which layers it serves, from host-side facts alone."""
+"""The envelope of `linear`: layers that it serves, decided from host facts alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def supports_linear(request: LinearRequest) -> Verdict:
 
 
 def _supports_any_device(request: LinearRequest) -> Verdict:
-    """The limits of the operator itself, whatever executes it."""
+    """Checks the limits of the operator itself, whatever device executes it."""
     format = FORMATS.get(request.format)
     if format is None:
         return refused(f"weight format {request.format!r} is not one of {', '.join(FORMATS)}")

@@ -17,8 +17,9 @@ from hk_backend.terms.weight_format import FLOAT_DTYPES
 
 
 def look_up(ids: torch.Tensor, weight: PackedWeight, out_dtype: torch.dtype) -> torch.Tensor:
-    """Rows `ids` of the weight that `linear` multiplies by: its values, and before a rotation of
-    its inputs the weight's own, which is undone. Summed in float32 where it was rotated.
+    """Rows `ids` of a packed weight, whose rotation, if it has one, is undone.
+
+    Undoing the rotation sums in float32.
 
     Args:
         ids: int64, any shape; each from 0 to N - 1.
@@ -39,7 +40,7 @@ def look_up(ids: torch.Tensor, weight: PackedWeight, out_dtype: torch.dtype) -> 
 
 
 def supports_look_up(layout: str) -> Verdict:
-    """Whether there is a kernel for rows of a weight that is packed in `layout`."""
+    """Whether there is a kernel that looks up rows of a weight packed in `layout`."""
     if layout in HOST_LAYOUTS:
         return SERVED
     return refused(f"{layout} has no kernel that looks up rows of a packed weight")

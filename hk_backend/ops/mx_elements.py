@@ -1,6 +1,6 @@
 """Rounds to the elements of an MX format under given scales, in whole tensors and exactly.
 
-`hk_backend.ops.quantize_mx` chooses its scales itself; the methods here choose them.
+`hk_backend.ops.quantize_mx` chooses its scales itself; callers of this module choose them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def nearest(values: torch.Tensor, format: str) -> torch.Tensor:
 
 
 def packed(elements: torch.Tensor, format: str) -> torch.Tensor:
-    """The codes of values `[n, k]` that `nearest` returned, in the layout of `pack_weight`."""
+    """Codes of values `[n, k]` that `nearest` returned, in the layout of `pack_weight`."""
     facts = FORMATS[format]
     if facts.bits == 8:
         return elements.to(facts.dtype)
     size = elements.abs()
     exponent = _exponent(size, facts)
-    # the mantissa with its leading one counts one exponent too many, but where it is denormal
+    # a normal mantissa's leading one adds 1 to the exponent field; a denormal has none
     codes = (size / _power_of_two(exponent - facts.mantissa_bits)).int()
     codes += exponent - _min_exponent(facts) << facts.mantissa_bits
     codes |= elements.signbit().int() << facts.bits - 1
@@ -40,17 +40,20 @@ def packed(elements: torch.Tensor, format: str) -> torch.Tensor:
 
 
 def _power_of_two(exponent: torch.Tensor) -> torch.Tensor:
-    """2 to int32 exponents of normal float32 numbers: by its bits, so that it is exact."""
+    """2 to the power of int32 exponents of normal float32 numbers, exact as it sets the bits."""
     bits: torch.Tensor = (exponent + 127) << 23
     return bits.view(torch.float32)
 
 
 def _exponent(size: torch.Tensor, facts: Format) -> torch.Tensor:
-    """Of the step between the elements around `size`, apart from the mantissa's bits; int32."""
+    """Exponent of `size`, at least that of the smallest normal element; int32.
+
+    The step between elements around `size` is 2 to that exponent, less `mantissa_bits`.
+    """
     return ((size.view(torch.int32) >> 23) - 127).clamp_(min=_min_exponent(facts))
 
 
 def _min_exponent(facts: Format) -> int:
-    """Of the smallest normal element."""
+    """Exponent of the smallest normal element."""
     exponent_bits = facts.bits - 1 - facts.mantissa_bits
     return 2 - (1 << exponent_bits - 1)

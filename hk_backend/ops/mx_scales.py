@@ -1,4 +1,4 @@
-"""Shared scales of MX blocks, chosen for the format rather than from the block's maximum."""
+"""Shared scales of MX blocks that minimise the error, instead of following the block's maximum."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hk_backend.reference.linear import mx_scale_values
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 
 NEIGHBOURS = (0, 1, -1)
-"""Exponents that are tried, counted from the usual one, which wins a tie."""
+"""Exponents that are tried, counted from the usual one, which comes first and wins a tie."""
 AT_ONCE = 1 << 22
-"""Elements that are searched at once: in about 200 MB."""
+"""Elements that are searched at once, which takes about 200 MB."""
 
 
 def usual_scales(weight: torch.Tensor, format: str) -> torch.Tensor:
@@ -21,8 +21,10 @@ def usual_scales(weight: torch.Tensor, format: str) -> torch.Tensor:
 
 
 def best_scales(weight: torch.Tensor, format: str) -> torch.Tensor:
-    """e8m0 codes of a finite `weight` `[n, k]`, uint8 `[n, k / 32]`: of each block's usual scale
-    and its `NEIGHBOURS` the one with the smallest squared error."""
+    """e8m0 codes of a finite `weight` `[n, k]` with the least squared error: uint8 `[n, k / 32]`.
+
+    Candidates for each block are its usual scale and the scales at `NEIGHBOURS` exponents.
+    """
     rows = max(1, AT_ONCE // weight.shape[1])
     return torch.cat([_best(part, format) for part in weight.split(rows)])
 
@@ -41,11 +43,11 @@ def _best(weight: torch.Tensor, format: str) -> torch.Tensor:
 
 
 def spread(scales: torch.Tensor) -> torch.Tensor:
-    """The factor of every element: float32 `[n, k]`."""
+    """Scale of every element: float32 `[n, k]`."""
     return mx_scale_values(scales).float().repeat_interleave(MX_BLOCK, 1)
 
 
 def round_to(weight: torch.Tensor, scales: torch.Tensor, format: str) -> torch.Tensor:
-    """The float32 values `[n, k]` that `weight` has under `scales`."""
+    """Values of `weight` after rounding under `scales`: float32 `[n, k]`."""
     factors = spread(scales)
     return nearest(weight.float() / factors, format) * factors

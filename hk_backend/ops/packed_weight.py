@@ -20,9 +20,9 @@ E8M0_NAN = 0xFF
 
 
 class WeightError(ValueError):
-    """A tensor of the checkpoint that cannot be packed.
+    """A tensor of the checkpoint cannot be packed.
 
-    `argument`: "weight", "scales" or "input_scale", so that a caller can name the tensor.
+    `argument` is "weight", "scales" or "input_scale", so that a caller can name the tensor.
     """
 
     def __init__(self, argument: str, found: object, expected: str) -> None:
@@ -39,7 +39,7 @@ def pack_weight(
     input_scale: torch.Tensor | None = None,
     rotation: int = 0,
 ) -> PackedWeight:
-    """Pack a linear layer's weight for the device that its tensor lies on.
+    """Packs a linear layer's weight for the device of its tensor.
 
     Args:
         weight: `[N, K]` in any strides; K a multiple of 8 (mx: of 32).
@@ -47,26 +47,26 @@ def pack_weight(
             (e4m3fn elements): of that dtype. "mxfp6_e2m3", "mxfp6_e3m2": uint8 `[N, K * 3 / 4]`,
             value i of a row in bits 6i to 6i + 5, the lowest first. "mxfp4" (e2m1): uint8
             `[N, K / 2]`, even values in the low half of a byte.
-        scales: what the values are multiplied by. FP8: float32, bfloat16 or float16; scalar or
-            `[1]` (tensor), `[N]` or `[N, 1]` (channel: also what merged shards with a scale each
-            become) or `[ceil(N / 128), ceil(K / 128)]` (block). mx: uint8 or float8_e8m0fnu
-            `[N, K / 32]`. bf16, fp16, fp32: None.
+        scales: factors of the values. FP8: float32, bfloat16 or float16; scalar or `[1]` (tensor),
+            `[N]` or `[N, 1]` (channel, also for merged shards with a scale each) or
+            `[ceil(N / 128), ceil(K / 128)]` (block). mx: uint8 or float8_e8m0fnu `[N, K / 32]`.
+            bf16, fp16, fp32: None.
         activations: how `linear` rounds x. "none": not at all. FP8: "token" (dynamic, one scale
             per token), "tensor" (one for all of x: `input_scale`, else dynamic), "token_block"
             (dynamic, per token and 128 channels). mx formats: "mx" (as the weight, dynamic);
             "rotated" (x is rotated as `rotation` says, and not rounded); "mx_rotated" (rotated,
             then rounded as by "mx").
         input_scale: static scale of "tensor" activations: one number, float32, bfloat16, float16.
-        rotation: of activations that are rotated, 32, 64 or 128, a divisor of K; else 0. `weight`
-            has been rotated already: each so many neighbours along K times the Hadamard matrix of
-            Sylvester's order over its root (hk_backend.reference.rotation). `linear` does the same
-            to x, in float32 (hk_backend.reference.butterflies), and the two cancel.
+        rotation: neighbours along K that are rotated together, 32, 64 or 128, a divisor of K; 0 for
+            activations without a rotation. `weight` must be rotated already
+            (hk_backend.reference.rotation). `linear` rotates x in float32
+            (hk_backend.reference.butterflies), and the two rotations cancel.
 
     Raises:
-        WeightError: a tensor's shape, dtype or device; a scale that is zero, negative, infinite
-            or NaN, or an mx scale with which the format's largest element exceeds float32.
-        ValueError: a name that is not known, activations that the format does not have, or a
-            rotation that these do not.
+        WeightError: a tensor has a wrong shape, dtype or device. Or a scale is zero, negative,
+            infinite or NaN, or so large that the format's largest element exceeds float32 (mx).
+        ValueError: a name is not known, the format does not have these activations, or these do
+            not allow the rotation.
         DeviceError: the device has no linear kernels.
     """
     facts = format_named(format)
@@ -98,7 +98,7 @@ def pack_weight(
 
 
 def _check_weight(weight: torch.Tensor, format: Format) -> tuple[int, int]:
-    """The sizes (N, K) of a weight."""
+    """Checks a weight and returns its sizes (N, K)."""
     if weight.dim() != 2:
         raise WeightError("weight", _described(weight), "two axes, [N, K]")
     if weight.dtype != format.dtype:
@@ -117,7 +117,7 @@ def _check_weight(weight: torch.Tensor, format: Format) -> tuple[int, int]:
 def _fp8_scales(
     scales: torch.Tensor | None, n: int, k: int, device: torch.device
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """(factors, block scales) that FP8 scales amount to; one of them."""
+    """Checks FP8 scales and returns (factors, block scales), one of them None."""
     blocks = (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK))
     shapes = f"[1], [{n}], [{n}, 1] or [{blocks[0]}, {blocks[1]}]"
     scales = _float_scales("scales", scales, shapes, device)
@@ -134,7 +134,7 @@ def _fp8_scales(
 def _mx_scales(
     scales: torch.Tensor | None, format: Format, n: int, k: int, device: torch.device
 ) -> torch.Tensor:
-    """e8m0 scales as uint8, checked."""
+    """Checks e8m0 scales and returns them as uint8."""
     expected = f"uint8 or float8_e8m0fnu [{n}, {k // MX_BLOCK}] on {device}"
     if scales is None:
         raise WeightError("scales", None, expected)
@@ -175,7 +175,7 @@ def _input_scale(
 def _float_scales(
     argument: str, scales: torch.Tensor | None, shapes: str, device: torch.device
 ) -> torch.Tensor:
-    """Scales in float32, each of them positive and finite."""
+    """Checks that all scales are positive and finite, and returns them in float32."""
     if scales is None:
         raise WeightError(argument, None, f"float32 {shapes}")
     if scales.dtype not in (torch.float32, torch.bfloat16, torch.float16):

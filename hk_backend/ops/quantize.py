@@ -29,31 +29,34 @@ def quantize_fp8(
     scale: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float8_e4m3fn,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round `x` to FP8 codes and float32 scales: `x` is about `codes.float() * scales`.
+    """Rounds `x` to FP8 codes and float32 scales: `x` is about `codes.float() * scales`.
 
     A dynamic scale is `max(|x|) / qmax`, at least `1 / (512 * qmax)`, with qmax 448 (e4m3fn) or
-    224 (e4m3fnuz). Elements are `x * (1 / scale)`, in blocks of dynamic scales `x / scale`, all
-    in float32, saturated at qmax and rounded to nearest even, exactly as `forward_native` of
-    `QuantFP8` in vLLM (model_executor/layers/quantization/input_quant_fp8.py). NaN stays NaN; it
-    and an infinity make a dynamic group NaN, a given scale saturates infinities. The bytes are the
-    same with every version of torch, whose own conversion of large numbers has changed.
+    224 (e4m3fnuz). Elements are `x * (1 / scale)`, or `x / scale` in blocks with dynamic scales.
+    All are computed in float32, saturated at qmax and rounded to nearest even. vLLM's
+    `QuantFP8.forward_native` does exactly the same
+    (model_executor/layers/quantization/input_quant_fp8.py).
+
+    NaN stays NaN. NaN or an infinity makes a dynamic group NaN; a given scale saturates infinities.
+    The bytes are the same with every version of torch, although its own conversion of large numbers
+    has changed.
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides.
-        granularity: what shares a scale, and the shape of the scales:
+        granularity: elements that share a scale, and the shape of the scales:
             "token": a row of K, `[..., 1]`; "tensor": all of x, `[1]`;
             "token_block": 128 neighbours of a row, `[..., ceil(K / 128)]`;
             of a weight `[N, K]`: "channel": a row, `[N, 1]`; "block": 128 x 128 elements,
             `[ceil(N / 128), ceil(K / 128)]`.
-        scale: float32 scales in that shape that are used as they are; None computes them.
+        scale: float32 scales in that shape, used unchanged; None computes them.
         dtype: float8_e4m3fn or float8_e4m3fnuz.
 
     Returns:
         codes `[..., K]` in `dtype`, and the scales, float32.
 
     Raises:
-        ValueError: an argument that does not fit; the message names it, its value and what would
-            be valid.
+        ValueError: an argument does not fit; the message names it, its value and what would be
+            valid.
         DeviceError: the device has no linear kernels.
     """
     if watched(x):
@@ -67,31 +70,30 @@ def quantize_fp8(
 def quantize_mx(
     x: torch.Tensor, format: str, scale_rounding: str = "even", rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round `x` to an OCP microscaling format, one e8m0 scale per 32 neighbours of a row.
+    """Rounds `x` to an OCP microscaling format, one e8m0 scale per 32 neighbours of a row.
 
     A scale is 2 to the power of `floor(log2(max(|x|)))` minus that of the format's largest
-    element, kept within 2^-127 and 2^127 (OCP Microscaling Formats v1.0, section 6.3), where
-    `max(|x|)` is first rounded to the element's mantissa, so that less saturates; a block of
-    zeros therefore has code 0, 2^-127. Elements are `x / scale`, rounded to nearest even,
-    saturated, the sign of zero kept. A block that holds an infinity or NaN gets the scale code
-    0xff (NaN) and zero codes.
+    element, kept within 2^-127 and 2^127 (OCP Microscaling Formats v1.0, section 6.3). `max(|x|)`
+    is first rounded to the element's mantissa, so that less saturates. A block of zeros has code 0,
+    2^-127. Elements are `x / scale`, rounded to nearest even and saturated; zeros keep their sign.
+    A block that holds an infinity or NaN gets the scale code 0xff (NaN) and zero codes.
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides; K a multiple of 32.
         format: "mxfp8" (e4m3fn), "mxfp6_e2m3", "mxfp6_e3m2" or "mxfp4" (e2m1).
-        scale_rounding: "even": as above, half away from zero, but not past float32's last
-            exponent: the rule of AMD Quark, AITER, vLLM's own emulation, and compressed-tensors
-            for mxfp4. "floor": `max(|x|)` as it is, the specification's own rule.
-        rotation: neighbours that are rotated first, 32, 64 or 128, a divisor of K; 0: none. In
-            float32, as `hk_backend.reference.butterflies` says: what is not finite, or adds up
-            past float32, breaks every block of 32 among them.
+        scale_rounding: rounding of `max(|x|)`. "even" rounds it as above, half away from zero, but
+            not past float32's last exponent. AMD Quark, AITER, vLLM's own emulation, and
+            compressed-tensors for mxfp4 do so. "floor" does not round it, as in the specification.
+        rotation: neighbours that are rotated together first, 32, 64 or 128, a divisor of K; 0:
+            none. The rotation is in float32 (`hk_backend.reference.butterflies`). A value that is
+            not finite, or a sum past float32, makes every block of 32 among them NaN.
 
     Returns:
         codes uint8 `[..., K * bits / 8]` in the layouts of `pack_weight` (mxfp8: float8_e4m3fn
         `[..., K]`), and scale codes uint8 `[..., K / 32]`.
 
     Raises:
-        ValueError, DeviceError: as `quantize_fp8`.
+        ValueError, DeviceError: for the same reasons as `quantize_fp8`.
     """
     if watched(x):
         result: tuple[torch.Tensor, torch.Tensor] = torch.ops.hk_backend.quantize_mx(
@@ -111,9 +113,6 @@ def _quantize_fp8(
     group_rows = {"tensor": m, "block": FP8_BLOCK}.get(granularity, 1)
     group = (group_rows, FP8_BLOCK if by_block else k)
     if scale is not None:
-        if scale.shape != scales.shape or scale.dtype != torch.float32 or scale.device != x.device:
-            found = f"{scale.dtype} {list(scale.shape)} on {scale.device}"
-            bad("scale", found, f"float32 {list(scales.shape)} on {x.device}")
         scales.copy_(scale)
     dynamic = scale is None
     if m == 0:
@@ -130,8 +129,7 @@ def _quantize_fp8(
 def _fp8_results(
     x: torch.Tensor, granularity: str, scale: torch.Tensor | None, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scales, not yet written, of arguments that are checked as far as a compiler sees
-    them."""
+    """Checks all arguments that a compiler sees; returns codes and scales, not yet written."""
     _check_x(x)
     format_of_fp8(dtype)
     if granularity not in GRANULARITIES:
@@ -146,7 +144,13 @@ def _fp8_results(
         "token_block": (*x.shape[:-1], blocks),
         "block": (-(-x.shape[0] // FP8_BLOCK), blocks),
     }[granularity]
-    return x.new_empty(x.shape, dtype=dtype), x.new_empty(shape, dtype=torch.float32)
+    scales = x.new_empty(shape, dtype=torch.float32)
+    if scale is not None and (
+        scale.shape != scales.shape or scale.dtype != torch.float32 or scale.device != x.device
+    ):
+        found = f"{scale.dtype} {list(scale.shape)} on {scale.device}"
+        bad("scale", found, f"float32 {list(scales.shape)} on {x.device}")
+    return x.new_empty(x.shape, dtype=dtype), scales
 
 
 def _quantize_mx(
@@ -165,7 +169,7 @@ def _quantize_mx(
 def _mx_results(
     x: torch.Tensor, format: str, scale_rounding: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `_fp8_results`."""
+    """Checks all arguments that a compiler sees; returns codes and scales, not yet written."""
     _check_x(x)
     facts = format_named(format)
     if not facts.is_mx:
@@ -193,7 +197,7 @@ def _check_x(x: torch.Tensor) -> None:
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
-    """`x` as `[M, K]` with neighbours along K, copied only if that needs it."""
+    """`x` as `[M, K]` with contiguous rows, copied only if that is necessary."""
     rows = x.reshape(-1, x.shape[-1])
     return rows if rows.stride(1) == 1 else rows.contiguous()
 

@@ -1,4 +1,4 @@
-"""Registration of operators with torch, and when a call must go through it."""
+"""Registration of operators with torch, and the test whether a call must go through torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hk_backend.devices import device_for
 from hk_backend.ops.schema import Schema
 
 library = torch.library.Library("hk_backend", "DEF")
-"""The one library of this process that defines operators."""
+"""The single library of this process that defines operators."""
 
 
 def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register `hk_backend::<schema>`; `fake` returns results of the right shapes and dtypes."""
+    """Registers `hk_backend::<schema>`; `fake` returns results of the right shapes and dtypes."""
     library.define(schema)
     name = schema.partition("(")[0]
     for key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA
@@ -24,7 +24,7 @@ def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> N
 
 
 def define_in_place(schema: Schema[Any]) -> None:
-    """Register an operator that writes into its arguments and returns nothing; a device runs it."""
+    """Registers an operator that a device runs; it writes its arguments and returns nothing."""
 
     def run(tensor: torch.Tensor, *rest: Any) -> None:
         device_for(tensor.device.type).run(schema.rebuild((tensor, *rest)))
@@ -33,8 +33,10 @@ def define_in_place(schema: Schema[Any]) -> None:
 
 
 def watched(tensor: torch.Tensor) -> bool:
-    """Whether anything follows this call (compiler, tracer, tensor subclass). If nothing does, a
-    device is called past the dispatcher, which costs 10 us for twenty arguments."""
+    """Whether a compiler, a tracer or a tensor subclass follows this call.
+
+    If not, a device is called without torch's dispatcher, which costs 10 us for twenty arguments.
+    """
     return (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None

@@ -1,7 +1,7 @@
 """Converts a dataclass of arguments to the flat list that a `torch.library` schema allows.
 
 The schema is derived from the dataclass: its fields in order, each by its type in `KINDS`. The list
-is converted back the same way.
+is converted back in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind:
-    """How a field of one type crosses: `types` in the schema, `{}` being the field's name."""
+    """Conversion of a field of one type. `types` are its schema entries, with `{}` for the field's
+    name."""
 
     types: tuple[str, ...]
     flatten: Callable[[Any], Sequence[Any]] = lambda value: (value,)
@@ -60,7 +61,7 @@ KINDS: dict[Any, Kind] = {
 
 
 class Schema(Generic[T]):
-    """The registered form of the arguments `cls`; the operator writes the fields `cls.written`."""
+    """The registered form of the arguments `cls`. The operator writes the fields `cls.written`."""
 
     def __init__(self, cls: type[T]) -> None:
         self._cls = cls
@@ -84,7 +85,7 @@ class Schema(Generic[T]):
         return flat
 
     def rebuild(self, flat: Sequence[Any]) -> T:
-        """What `flatten` gave, together again."""
+        """Rebuilds the arguments from the result of `flatten`."""
         values, left = {}, list(flat)
         for name, kind in self._fields:
             count = len(kind.types)

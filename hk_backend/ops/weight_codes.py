@@ -1,4 +1,4 @@
-"""The codes of a weight under scales that are given."""
+"""Codes of a weight under given scales."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 
 def codes_under(values: torch.Tensor, format: str, scales: torch.Tensor) -> torch.Tensor:
-    """The codes of `values` `[n, k]` under `scales`, in the layouts of `pack_weight`: each the
-    nearest, ties to even, saturating."""
+    """Codes of `values` `[n, k]` under `scales`, in the layouts of `pack_weight`.
+
+    Each code is the nearest, ties to even, saturating.
+    """
     return packed(nearest(values.float() / factors(scales, format, *values.shape), format), format)
 
 
 def factors(scales: torch.Tensor, format: str, n: int, k: int) -> torch.Tensor:
-    """What each element of a weight is multiplied with: float32 `[n, k]`."""
+    """Scale of each element of a weight: float32 `[n, k]`."""
     if FORMATS[format].is_mx:
         return spread(scales)
     if scales.shape != (n, 1):

@@ -1,5 +1,7 @@
-"""GPTQ of a whole model: each decoder layer on what those before it, quantised already, make of the
-calibration text."""
+"""GPTQ of a whole model, one decoder layer after the other.
+
+Each layer is calibrated on the outputs that the quantised layers before it give for the text.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,26 @@ from hk_backend.quantize.source import MERGED, Source
 from hk_backend.quantize.stream import Stream
 
 TOKENS = 16 << 10
-"""Of the text's beginning, but not more than half of it."""
+"""Number of tokens from the text's beginning to calibrate on, at most half of the text."""
 SAME_INPUT = {name: merged[0] for merged in MERGED for name in merged}
-"""The first of the projections that share an input."""
+"""The first of the projections that share an input, for each of them."""
 
 
 def calibration_windows(tokens: list[int], length: int) -> torch.Tensor:
-    """What is calibrated on: the beginning of a text of two tokens or more in windows of `length`,
-    `[count, length]`, or in one that is shorter."""
+    """The tokens to calibrate on, `[count, length]`: the beginning of a text, cut into windows.
+
+    The text has two tokens or more. A short text gives one window shorter than `length`.
+    """
     most = min(TOKENS, len(tokens) // 2)
     length = min(length, most)
     return torch.tensor(tokens[: most // length * length]).view(-1, length)
 
 
 class Calibration:
-    """Goes through the decoder layers of `source` in order: `quantize` one that is new, then
-    `go_on` to the next.
+    """Quantises the decoder layers of `source` in order.
 
-    `layers`, `tokens`: how many there are, the latter in all `windows`.
+    For each layer call `quantize`, unless its codes exist already, and then `go_on`.
+    `layers`: number of decoder layers. `tokens`: number of tokens in all `windows`.
     """
 
     def __init__(
@@ -52,15 +56,16 @@ class Calibration:
 
     @cached_property
     def _stream(self) -> Stream:
-        """Begun when it is needed: a finished run only wants to know how much there was."""
+        """The model's layers, opened on first use: a finished run only asks for `tokens`."""
         return Stream(self._source, self._windows)
 
     def quantize(self, names: Iterable[str]) -> dict[str, Compensated]:
-        """The projections `names` of the next layer, all on the inputs that the unquantised ones
-        give them.
+        """Quantise the projections `names` of the next layer.
+
+        Their inputs are those that the layer's unquantised projections give them.
 
         Raises:
-            QuantizeError: a weight is not finite, or what the layer computes is not.
+            QuantizeError: a weight or a result of the layer is not finite.
         """
         layer = self._stream.load(self._next)
         observed: dict[str, Observed] = {}
@@ -81,7 +86,7 @@ class Calibration:
     def _compensated(
         self, names: Sequence[str], observed: Mapping[str, Observed]
     ) -> list[Compensated]:
-        """The projections `names`, which share an input."""
+        """Codes and scales of the projections `names`, which share an input."""
         hessian = observed[names[0]].inputs.hessian()
         if not hessian.isfinite().all():
             raise QuantizeError(
@@ -94,7 +99,7 @@ class Calibration:
         return f"model.layers.{self._next}.{name}"
 
     def go_on(self, weights: dict[str, list[torch.Tensor]]) -> None:
-        """Past the next layer, whose projections have these codes and scales."""
+        """Run the text through the next layer, whose quantised projections are `weights`."""
         layer = self._stream.load(self._next)
         for name, (codes, scales) in weights.items():
             linear: Any = layer.get_submodule(name)

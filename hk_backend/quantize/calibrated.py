@@ -1,6 +1,6 @@
-"""The codes of calibrated layers, in a file for each decoder layer until the shards are whole.
+"""Files with the codes of calibrated layers, one for each decoder layer, until shards are whole.
 
-Shards hold tensors in the source's order; calibration needs the model's.
+Shards hold tensors in the source's order, but calibration goes through layers in the model's order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hk_backend.quantize.source import PROJECTIONS
 
 
 class CalibratedLayers:
-    """`tokens`: how many at the text's beginning calibration sees."""
+    """The calibrated layers of a run. `tokens`: number of tokens that calibration sees."""
 
     def __init__(self, calibration: Calibration, plan: Plan, out: Output) -> None:
         self._calibration = calibration
@@ -33,7 +33,7 @@ class CalibratedLayers:
         self.tokens = calibration.tokens
 
     def write(self, advance: Callable[[str, int], None], needed: bool) -> None:
-        """Every file that is not there yet, if it is `needed`: the shards may be whole.
+        """Write every missing file, if it is `needed`: finished shards need none.
 
         Raises:
             QuantizeError: a file could not be read or written, or a weight is not finite.
@@ -62,7 +62,7 @@ class CalibratedLayers:
         self._out.write_shard(file, tensors, records, CALIBRATED)
 
     def read(self, item: Item) -> tuple[list[torch.Tensor], dict[str, Any]]:
-        """The tensors of a layer that was written, and what is remembered of it."""
+        """The tensors of a layer that was written, and the report's record of it."""
         index = next(i for i, items in enumerate(self._layers) if item in items.values())
         stored = self._out.calibrated(_file(index))
         records = self._out.report[CALIBRATED][_file(index)]["layers"]

@@ -24,29 +24,29 @@ from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 
 SECONDS = 30.0
-"""Between two lines that say how far it is, where there is no terminal."""
+"""Seconds between two lines of progress, where there is no terminal."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C; the message says what is kept."""
+    """The user pressed Ctrl-C; the message says what is kept."""
 
 
 def quantize(
     model: Path, out: Path, settings: Settings, text: Path | None, console: Console
 ) -> Job:
-    """Quantise, and measure the perplexity if there is a text; the finished job.
+    """Quantise, and measure the perplexity if there is a text; returns the finished job.
 
     Raises:
-        ConfigError, DeviceError: HK's environment variables have a value that is not valid here.
+        ConfigError, DeviceError: an HK environment variable has a value that is not valid here.
         QuantizeError: see `Job` and `perplexity.measure`; or there is no perplexity to measure.
-        Interrupted: by Ctrl-C.
+        Interrupted: the user pressed Ctrl-C.
     """
     with always(_processor()):
         return _quantize(model, out, settings, text, console)
 
 
 def _processor() -> Device:
-    """The command computes here, whatever HK_DEVICE says of serving."""
+    """The CPU device that the command computes on, even if HK_DEVICE names a GPU for serving."""
     kind, _, instruction_set = get_config().device.partition(":")
     return cpu_device(instruction_set if kind == "cpu" else "")
 
@@ -69,7 +69,7 @@ def _quantize(
     if job.recipe.caution and job.activations != "none":
         console.print(f"[yellow]{job.recipe.caution}[/yellow]", soft_wrap=True)
     try:
-        with job.held(), _progress(console) as bar:  # refused before there is a bar
+        with job.held(), _progress(console) as bar:  # errors come before the bar
             task = bar.add_task("", total=job.work_bytes)
             job.write(lambda name, count: bar.update(task, advance=count, description=name))
         if text is not None:
@@ -95,14 +95,14 @@ def _measure(job: Job, text: Path, console: Console) -> None:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
-    """A bar on a terminal; in a pipe or a log a line each half minute."""
+    """Show progress: a bar on a terminal; in a pipe or a log, a line every half minute."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
         console=console,
-        transient=True,  # nothing of it stays above an error or the report
+        transient=True,  # the bar vanishes before an error or the report
         disable=not console.is_terminal,
     )
 

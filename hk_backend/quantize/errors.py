@@ -1,10 +1,10 @@
-"""The one error type that the command shows its user."""
+"""The error type that `hk-backend quantize` shows its user."""
 
 from __future__ import annotations
 
 EXTRA = "quantize"
-"""Of pyproject.toml: what the command needs."""
+"""Extra of pyproject.toml with the packages that the command needs."""
 
 
 class QuantizeError(Exception):
-    """Something about the model, the output folder or the options; the message says what to do."""
+    """The model, the output folder or an option is at fault; the message says what to do."""

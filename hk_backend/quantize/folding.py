@@ -1,12 +1,15 @@
-"""Rotations that neighbouring weights do, so that nobody does while serving: values of `--fold`.
+"""Folds rotations of layers' inputs into neighbouring weights: the values of `--fold`.
 
-`heads`: o_proj's. Attention's output is a weighted sum of v_proj's outputs, head by head: if
-v_proj's rows are rotated within each head, o_proj gets its input rotated.
+A folded rotation costs nothing while serving.
 
-`all`: besides, those of the layers that read the residual stream, which is rotated itself
-(https://arxiv.org/abs/2404.00456). The embedding, o_proj and down_proj write it so. A norm divides
-by a root mean square, which no rotation changes; its gains move into the weights that read it, the
-head's, too. Left to do is down_proj's rotation, which reads a product of two layers.
+`heads` folds o_proj's rotation. Attention's output is a weighted sum of v_proj's outputs, head by
+head: if v_proj's rows are rotated within each head, o_proj gets its input rotated.
+
+`all` also folds the rotations of layers that read the residual stream, by rotating the stream
+(https://arxiv.org/abs/2404.00456). The embedding, o_proj and down_proj then write rotated values. A
+norm divides by a root mean square, which no rotation changes. Its gains move into the weights that
+read it, the head's included. Only down_proj, whose input is a product of two layers, keeps its
+rotation.
 """
 
 from __future__ import annotations
@@ -34,17 +37,17 @@ from hk_backend.terms.folds import ALL, HEADS, NONE
 
 V_PROJ, O_PROJ, DOWN_PROJ = (f"{room}_proj" for room in ("self_attn.v", "self_attn.o", "mlp.down"))
 READ_BY = dict(zip(LAYER_NORMS, MERGED, strict=True))
-"""A decoder layer's norms, and the projections that read each."""
+"""Projections that read each norm of a decoder layer, by the norm's name."""
 ROWS = 4096
-"""Rotated at a time: an embedding's are many."""
+"""Number of rows that are rotated at a time, since an embedding has many."""
 
 
 @dataclass(frozen=True)
 class FoldedSource(Source):
-    """A checkpoint of the same model, to the rounding, whose tensors do the folded rotations.
+    """A checkpoint whose tensors include the folded rotations; up to rounding the same model.
 
-    `heads`: of which decoder layers ("model.layers.0.") v_proj and o_proj do. `residual`: whether
-    the residual stream is rotated.
+    `heads`: decoder layers ("model.layers.0.") whose v_proj rotates the input of their o_proj.
+    `residual`: whether the residual stream is rotated.
     """
 
     rotation: int
@@ -52,7 +55,10 @@ class FoldedSource(Source):
     residual: bool
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor; float32, if it is a projection's weight. Raises QuantizeError as `Source`."""
+        """Read a tensor with its rotations; a projection's weight is returned as float32.
+
+        Raises QuantizeError if its file was damaged since it was opened.
+        """
         tensor = super().read(name)
         owner, _, kind = name.rpartition(".")
         if self.residual and _is_norm(owner):
@@ -67,7 +73,7 @@ class FoldedSource(Source):
         return values.to(torch.float32 if is_projection else tensor.dtype).contiguous()
 
     def _reading(self, weight: torch.Tensor, owner: str) -> torch.Tensor:
-        """The `weight` `[n, k]` of `owner` for inputs as it gets them."""
+        """The `weight` `[n, k]` of `owner` for the inputs that it gets, rotated or not."""
         norm = _norm_before(owner) if self.residual else ""
         if norm:
             weight = weight.float() * super().read(f"{norm}.weight").float()
@@ -76,7 +82,7 @@ class FoldedSource(Source):
         return _turned(weight, self.rotation) if norm or from_v_proj or is_rows else weight
 
     def _writes(self, owner: str) -> bool:
-        """Whether those who read the outputs of `owner` expect them rotated."""
+        """Whether the layers that read the outputs of `owner` expect them rotated."""
         if self.residual and owner.endswith((O_PROJ, DOWN_PROJ)):
             return True
         return owner.endswith(V_PROJ) and owner.removesuffix(V_PROJ) in self.heads
@@ -85,12 +91,14 @@ class FoldedSource(Source):
 def fold(
     source: Source, recipe: Recipe, rotation: int, wanted: str, layers: Sequence[str]
 ) -> tuple[Source, str, tuple[str, ...]]:
-    """`source` with rotations folded, which of `FOLDS` that is, and how the names of layers end
-    whose inputs come rotated.
+    """Fold rotations into the weights of `source`.
+
+    Returns the folded source, its value of `FOLDS`, and the ends of the names of the layers whose
+    inputs are then rotated already.
 
     Args:
         wanted: one of `FOLDS`; "": `heads` where that is possible.
-        layers: those that are quantised.
+        layers: names of the layers that are quantised.
 
     Raises:
         QuantizeError: `wanted` is not possible; the message says why.
@@ -152,12 +160,12 @@ def _why_none(source: Source, recipe: Recipe, rotation: int) -> str:
 
 
 def _of(layers: Sequence[str], end: str) -> frozenset[str]:
-    """What comes before `end` in the names of those `layers` that end so."""
+    """Names without `end`, of the `layers` whose names end with it."""
     return frozenset(layer.removesuffix(end) for layer in layers if layer.endswith(end))
 
 
 def _is_norm(owner: str) -> bool:
-    """Whether it norms the residual stream: Qwen 3 has others, of heads."""
+    """Whether `owner` normalises the residual stream; Qwen 3 also has norms of heads."""
     match = LAYER_TENSOR.fullmatch(f"{owner}.weight")
     return owner == LAST_NORM or (match is not None and match[2] in READ_BY)
 
@@ -174,6 +182,6 @@ def _norm_before(owner: str) -> str:
 
 
 def _turned(rows: torch.Tensor, rotation: int) -> torch.Tensor:
-    """`[n, k]`, rotated along K; float32."""
+    """The `rows` `[n, k]` rotated along K, float32."""
     parts = [rotated(part, rotation).float() for part in rows.split(ROWS)]
     return torch.cat(parts)

@@ -1,9 +1,9 @@
-"""Rounds a weight column by column, each column's error made up for by those after it (GPTQ).
+"""Rounds a weight column by column; later columns make up for each column's error (GPTQ).
 
-What is minimised is the error of the layer's outputs over calibration inputs X `[tokens, k]`: the
+GPTQ minimises the error of the layer's outputs over calibration inputs X `[tokens, k]`: the
 objective tr(E H E^T), with E the error of the weight and H = 2 X^T X / tokens. See
 https://arxiv.org/abs/2210.17323, and https://arxiv.org/abs/2509.23202 for MX formats. Scales are
-chosen before, for the weight as it is.
+chosen first, for the original weight.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from hk_backend.ops.weight_codes import codes_under, factors
 from hk_backend.quantize.recipe import Recipe
 
 DAMPING = 0.01
-"""Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
+"""Share of the mean of the Hessian's diagonal that is added to every diagonal element.
+
+It keeps the Hessian invertible for inputs that calibration hardly saw."""
 BLOCK = 128
-"""Columns whose errors reach the rest of the weight in one product."""
+"""Number of columns whose errors are applied to the rest of the weight in one product."""
 SMALL = 512
-"""A triangular matrix of so many rows is inverted by substitution."""
+"""Up to this many rows, a triangular matrix is inverted by substitution."""
 
 
 @dataclass(frozen=True)
 class Compensated:
-    """A weight's codes and scales, its relative error as in the report, and the objective of
-    rounding to nearest and of these codes."""
+    """Result of GPTQ for one weight: its codes, its scales and its relative error.
+
+    objective: the objective of rounding to nearest, and that of these codes.
+    """
 
     codes: torch.Tensor
     scales: torch.Tensor
@@ -40,16 +44,17 @@ class Compensated:
 def compensated(
     targets: Sequence[torch.Tensor], hessian: torch.Tensor, recipe: Recipe
 ) -> list[Compensated]:
-    """Codes and scales of `targets` `[n, k]` (float32), weights whose inputs are the same.
+    """Codes and scales of `targets` `[n, k]` (float32), weights that share their inputs.
 
-    Where GPTQ's are no better they are those of `--method rtn`: no objective ends above its.
+    A weight that GPTQ does not improve gets the codes and scales of `--method rtn`, so that no
+    objective is larger than with rounding to nearest.
     """
     scales = [recipe.best_scales(target) for target in targets]
     steps = [
         factors(of, recipe.format, *target.shape)
         for of, target in zip(scales, targets, strict=True)
     ]
-    # together: a column's step takes hardly longer for more rows
+    # all targets together: one column takes hardly longer for more rows
     values = moved(torch.cat(list(targets)), torch.cat(steps), hessian, recipe.format)
     parts = values.split([len(target) for target in targets])
     return [
@@ -65,7 +70,7 @@ def _better(
     hessian: torch.Tensor,
     recipe: Recipe,
 ) -> Compensated:
-    """GPTQ's `codes` and `scales`, or those of rounding to nearest."""
+    """GPTQ's `codes` and `scales`, or those of rounding to nearest if they are as good."""
     choices = [recipe.quantize(target), (codes, scales)]
     before, after = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
     codes, scales = choices[after < before]
@@ -82,8 +87,11 @@ def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor)
 def moved(
     weight: torch.Tensor, steps: torch.Tensor, hessian: torch.Tensor, format: str
 ) -> torch.Tensor:
-    """What to round instead of `weight` `[n, k]` (float32) to multiples by `steps` `[n, k]` of the
-    elements of `format`. Columns with large inputs go first."""
+    """The values `[n, k]` that are rounded in place of `weight` `[n, k]`, float32.
+
+    Each value includes the corrections of columns rounded before. Rounding is to multiples by
+    `steps` `[n, k]` of the elements of `format`. Columns with large inputs go first.
+    """
     order = hessian.diagonal().argsort(descending=True, stable=True)
     upper = _inverse_factor(hessian[order][:, order])
     left, steps = weight.T[order], steps.T[order]  # a column's weights are neighbours
@@ -104,9 +112,9 @@ def moved(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute steps of a few microseconds, which take longer to deal to threads than to compute.
+    """Let torch use one thread for steps of a few microseconds, which cost less than dispatching.
 
-    Each step waits for all threads, so that on a busy machine it takes a scheduler's time slice.
+    With several threads each step waits for all of them: on a busy machine, for a time slice.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -117,17 +125,20 @@ def _one_thread() -> Iterator[None]:
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
-    """The upper triangular U with U^T U = H^-1 of the damped Hessian: the inverse of the upper
-    triangular R with R R^T = H, which is the Cholesky factor of H backwards, backwards."""
+    """The upper triangular U with U^T U = H^-1, where H is the damped Hessian.
+
+    U is the inverse of the upper triangular R with R R^T = H. R is the Cholesky factor of H with
+    rows and columns reversed, reversed again.
+    """
     damped = hessian.double()
     damping = DAMPING * float(damped.diagonal().mean())
-    damped.diagonal().add_(damping or 1.0)  # a layer that only ever saw zeros
+    damped.diagonal().add_(damping or 1.0)  # 1: the layer saw only zeros
     factor = torch.linalg.cholesky(damped.flip(0, 1)).flip(0, 1)
     return _inverse(factor).float()
 
 
 def _inverse(upper: torch.Tensor) -> torch.Tensor:
-    """Of an upper triangular matrix, by halves: products are faster than substitution."""
+    """Invert an upper triangular matrix by halves: products are faster than substitution."""
     if len(upper) <= SMALL:
         one = torch.eye(len(upper), dtype=upper.dtype)
         inverse: torch.Tensor = torch.linalg.solve_triangular(upper, one, upper=True)

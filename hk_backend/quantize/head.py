@@ -13,7 +13,8 @@ HEAD_RECIPES = tuple(name for name, recipe in RECIPES.items() if recipe.granular
 
 
 def check_head(source: Source, name: str) -> None:
-    """
+    """Check that the model's LM head can be served in format `name`.
+
     Raises:
         QuantizeError: `name` is no value of `--head`, or the model's head does not fit it, or
             contains NaN or infinity.
@@ -34,7 +35,8 @@ def check_head(source: Source, name: str) -> None:
 
 
 def check_embedding(source: Source, name: str, head: str) -> None:
-    """
+    """Check that the embedding can be served as `name`.
+
     Raises:
         QuantizeError: `name` is no value of `--embedding`, or does not fit the model or `head`.
     """

@@ -1,7 +1,7 @@
 """Costs of the LM head in each format: the model's perplexity with it, and the time of a token.
 
-The file keeps the head's table as it is (`hk_backend.ops.head_format`): these heads are made as an
-engine makes them when it loads the file.
+The output file does not quantise the head (`hk_backend.ops.head_format`): the heads here are made
+in the same way as by an engine that loads the file.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
 
 EIGHT_BITS = "fp8"
-"""The 8-bit head that others are compared with."""
+"""Format of the 8-bit head that others are compared with."""
 FORMAT_OF = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 CALLS = 20
-"""Timed calls of each layer. The fastest counts, because a machine does other things, too."""
+"""Number of timed calls of each layer; the fastest counts, as other work slows some of them."""
 
 
 def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]:
-    """The heads whose cost is measured, by name: the model's `own` in 16 bits, one in 8 bits, one
-    like the layers, and the one that was asked for."""
+    """The heads whose cost is measured, by name.
+
+    They are the model's `own` in 16 bits, one in 8 bits, one in the layers' format, and the one
+    that the user asked for.
+    """
     like_layers = [job.recipe.name] if job.recipe.name in HEAD_RECIPES else []
     names = dict.fromkeys([EIGHT_BITS, *like_layers, job.head])
     table = job.source.finite(job.source.head_table)
@@ -41,7 +44,7 @@ def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]
 
 
 def served_head(table: torch.Tensor, name: str) -> ServedLinear:
-    """The head of a `table` `[vocabulary, k]` in a format that is not `KEPT`."""
+    """The head with weight `table` `[vocabulary, k]` in format `name`, which is not `KEPT`."""
     recipe = RECIPES[name]
     activations, rotation = head_rounding(recipe.format, table.shape[1])
     method = Method("scales" if rotation else "rtn", rotation)
@@ -66,8 +69,11 @@ def costs(
     heads: Mapping[str, torch.nn.Module],
     perplexities: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The report's entry on heads: perplexity, bytes of the packed weight, and microseconds of one
-    token on this machine for each head, and microseconds of all other layers of `model`."""
+    """The report's entry on heads.
+
+    It has each head's perplexity, bytes of its packed weight, and microseconds of one token on this
+    machine; and the microseconds of all other layers of `model`.
+    """
     table = job.source.read(job.source.head_table)
     packed = {
         name: getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])
@@ -85,7 +91,8 @@ def costs(
 def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> list[float]:
     """The shortest time of `linear` for one row in `dtype` with each of `weights` on this machine.
 
-    The weights take turns, as a model's layers do, so that those beyond the cache are read again.
+    The weights take turns like a model's layers, so that those that the cache cannot hold are read
+    from memory again.
     """
     rows = [torch.ones(1, weight.k, dtype=dtype) for weight in weights]
     best = [math.inf] * len(weights)
@@ -98,7 +105,7 @@ def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> lis
 
 
 def _layers(model: torch.nn.Module, dtype: torch.dtype) -> Iterator[ops.PackedWeight]:
-    """The weights of all linear layers but the head, in the order in which they are called."""
+    """Packed weights of all linear layers but the head, in the order of calls."""
     for name, layer in model.named_modules():
         if isinstance(layer, ServedLinear):
             yield layer.packed

@@ -1,4 +1,4 @@
-"""One run of the command: inspect the model, quantise it shard by shard, finish the folder."""
+"""One run of the command: inspects the model, quantises it by shards, completes the folder."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from hk_backend.quantize.text import read_text, window_of
 from hk_backend.terms.folds import FOLD_KEY, NONE
 
 Advance = Callable[[str, int], None]
-"""Told after each tensor: its name, and how many bytes of the source that were."""
+"""Function that is called after each tensor, with its name and its bytes in the source."""
 
 
 @dataclass(frozen=True)
 class LayerError:
-    """`error`: relative, ||Q(W) - W|| / ||W|| in the Frobenius norm; 0 if W is zero.
+    """Error of a quantised layer.
 
-    `objective` of a calibrated layer: what `hk_backend.quantize.gptq` minimises, of rounding to
-    nearest and of the result.
+    `error`: relative error ||Q(W) - W|| / ||W|| in the Frobenius norm; 0 if W is zero.
+    `objective`: for a calibrated layer, the value that `hk_backend.quantize.gptq` minimises, with
+    rounding to nearest and with the result.
     """
 
     layer: str
@@ -47,7 +48,7 @@ class LayerError:
 
 
 class Job:
-    """A quantisation of `model` into `out`. The constructor looks and refuses, `run` writes."""
+    """A quantisation of `model` into `out`. The constructor checks everything, `run` writes."""
 
     def __init__(self, model: Path, out: Path, settings: Settings) -> None:
         self.recipe = settings.recipe()
@@ -76,7 +77,7 @@ class Job:
             text = read_text(settings.calibration, model, self.source.vocabulary, least=3)
             remembered["calibration"] = text.sha256
         finished = finished_settings(out)
-        # what is finished stays as it is, whatever the size of its files
+        # a finished output stays as it is, whatever the size of its files
         keeps = remembered.items() <= finished.items()
         shard_bytes = finished["shard_bytes"] if keeps else settings.shard_bytes
         remembered["shard_bytes"] = shard_bytes
@@ -111,17 +112,17 @@ class Job:
 
     @property
     def work_bytes(self) -> int:
-        """Bytes of progress that `run` reports in all; layers that are calibrated count twice."""
+        """Total bytes of progress that `run` reports; calibrated layers count twice."""
         layers = self.plan.layers.values() if self.calibrated else ()
         return self.source_bytes + sum(item.source.nbytes for item in layers)
 
     @property
     def calibrated_tokens(self) -> int:
-        """How many tokens at the text's beginning calibration saw."""
+        """Number of tokens at the text's beginning that calibration saw."""
         return self.calibrated.tokens if self.calibrated else 0
 
     def run(self, advance: Advance = lambda name, count: None) -> None:
-        """Hold the folder, and write.
+        """Lock the output folder and write it.
 
         Raises:
             QuantizeError: see `held` and `write`.
@@ -130,10 +131,10 @@ class Job:
             self.write(advance)
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold the output folder alone.
+        """Lock the output folder for this run.
 
         Raises:
-            QuantizeError: it is not this run's to write into, or the disk is too full.
+            QuantizeError: the folder belongs to another run, or the disk is too full.
         """
         joined = {shard.file: shard.nbytes for shard in self.plan.shards if len(shard.pieces) > 1}
         twice = self.plan.layers.values() if self.calibrated and not self._is_finished else ()
@@ -180,7 +181,7 @@ class Job:
     def _quantized(
         self, items: Sequence[Item], advance: Advance
     ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-        """The tensors that `items` become, and what is remembered of their layers."""
+        """The tensors that `items` become, and the report's records of their layers."""
         tensors: dict[str, torch.Tensor] = {}
         layers: list[dict[str, Any]] = []
         for item in items:

@@ -1,4 +1,4 @@
-"""How a layer's codes are chosen: each value of `--method`."""
+"""Methods of choosing a layer's codes: the values of `--method`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ SCALE_RULES = {
     "least error": "the one of three exponents with the smallest squared error in its block: that "
     "of AMD Quark's rule (even) and its two neighbours",
 }
-"""How the scales of weights are chosen; tools differ in it, and every reader takes any scale."""
+"""Rules by which weights get their scales; tools use different rules, readers accept any scale."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """`rotation`: channels along K that are rotated together, those of the weight here and those of
-    the activations while serving; 0: none. `fold`: which of them other weights do, one of
-    `hk_backend.terms.folds.FOLDS`; `folded`: how the names of layers end whose inputs come rotated
-    (`hk_backend.quantize.folding`)."""
+    """A method of choosing codes, with its rotation.
+
+    `rotation`: number of channels along K that are rotated together; 0: none. Weights are rotated
+    here, activations while serving. `fold`: which rotations are folded into other weights, one of
+    `hk_backend.terms.folds.FOLDS`. `folded`: ends of the names of layers whose inputs are rotated
+    by other weights (`hk_backend.quantize.folding`).
+    """
 
     name: str
     rotation: int = 0
@@ -40,11 +43,12 @@ class Method:
         return self.name == "gptq"
 
     def target(self, weight: torch.Tensor, layer: str = "") -> torch.Tensor:
-        """The float32 values that the codes of a finite `weight` `[n, k]` of `layer` stand for:
-        rotated as its inputs will be.
+        """The float32 values that the codes of `layer` should represent.
+
+        They are its finite `weight` `[n, k]`, rotated as its inputs will be.
 
         Raises:
-            QuantizeError: rotated, it exceeds float32, so that a scale would be NaN.
+            QuantizeError: the rotated weight exceeds float32, so that a scale would be NaN.
         """
         rotation = self.while_serving(layer)
         if not rotation:
@@ -57,18 +61,20 @@ class Method:
         return target
 
     def while_serving(self, layer: str) -> int:
-        """The rotation of the inputs of `layer` that is left to do then."""
+        """The rotation of `layer`'s inputs while serving; 0: none, or other weights do it."""
         return 0 if layer.endswith(self.folded) else self.rotation
 
     def scale_rule(self, recipe: Recipe) -> str:
-        """The key in `SCALE_RULES` of how the scales are chosen. A calibrated layer that rounding
-        to nearest suits better has the scales of `rtn`."""
+        """The key in `SCALE_RULES` of the rule for scales.
+
+        A calibrated layer for which rounding to nearest is better has the scales of `rtn`.
+        """
         if recipe.granularity != "mx":
             return "maximum"
         return "even" if self.name == "rtn" else "least error"
 
     def quantize(self, target: torch.Tensor, recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
-        """Codes and scales as `Recipe.stored` describes them, each weight by itself."""
+        """Codes and scales of one weight, in the shapes and dtypes of `Recipe.stored`."""
         if self.name == "rtn":
             return recipe.quantize(target)
         scales = recipe.best_scales(target)

@@ -1,4 +1,4 @@
-"""Sums up what projections multiply their weights with while a text runs through the model."""
+"""Sums up products of projections' inputs while a text runs through the model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import torch
 from hk_backend.quantize.served import Serving
 
 COLUMNS = 1024
-"""Of the products of inputs that are summed up at once, without most of what lies below the
-diagonal."""
+"""Number of columns of the inputs whose products are summed up at once.
+
+Most products below the diagonal are left out, as the sum is symmetric.
+"""
 
 
 class Inputs:
-    """The input that projections share, as they multiply it, and the sum of its products.
+    """The input that some projections share, rotated and rounded, and the sum of its products.
 
-    Each input is rotated, rounded and summed up once, for all of the projections.
+    Each input is rotated, rounded and summed up once for all of the projections.
     """
 
     def __init__(self, k: int, serving: Serving) -> None:
@@ -24,30 +26,33 @@ class Inputs:
         self._last: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        """The input `x` `[..., k]` rotated and rounded as served, float32; summed up once."""
+        """The input `x` `[..., k]` rotated and rounded as in serving, float32.
+
+        Its products are summed up once, however many projections ask.
+        """
         if self._last is None or self._last[0] is not x:
             self._last = x, self._serving.multiplied(x)
             self.add(self._last[1].flatten(0, -2))
         return self._last[1]
 
     def add(self, rows: torch.Tensor) -> None:
-        """`[rows, k]`."""
+        """Add the products of `rows` `[rows, k]` to the sum."""
         for first in range(0, rows.shape[1], COLUMNS):
             last = first + COLUMNS
             self._products[first:last, first:].addmm_(rows[:, first:last].T, rows[:, first:])
         self._rows += len(rows)
 
     def hessian(self) -> torch.Tensor:
-        """`[k, k]`, float32; see `hk_backend.quantize.gptq`."""
+        """The Hessian 2 X^T X / rows, `[k, k]`, float32; see `hk_backend.quantize.gptq`."""
         above = self._products.triu()
         return (above + above.triu(1).T) * (2.0 / self._rows)
 
 
 class Observed(torch.nn.Module):
-    """A projection that is not quantised yet, though its input is as it will be served.
+    """A projection that is not quantised yet, but whose input is rounded as in serving.
 
-    `target`, `bias`: what it will compute, but for rounding. `inputs`: what sums its inputs up,
-    perhaps also for other projections.
+    `target`, `bias`: the weight to be rounded, and the bias. `inputs`: sums up the products of its
+    inputs, perhaps for other projections, too.
     """
 
     def __init__(self, target: torch.Tensor, bias: torch.Tensor | None, inputs: Inputs) -> None:

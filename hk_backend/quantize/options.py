@@ -10,7 +10,7 @@ import typer
 
 
 class Format(str, Enum):
-    """`--format`: the names of `hk_backend.quantize.RECIPES`."""
+    """Values of `--format`: the names of `hk_backend.quantize.recipe.RECIPES`."""
 
     fp8 = "fp8"
     fp8_block = "fp8_block"
@@ -21,7 +21,7 @@ class Format(str, Enum):
 
 
 class MethodName(str, Enum):
-    """`--method`: see `hk_backend.quantize.recipe.Recipe.methods`."""
+    """Values of `--method`: see `hk_backend.quantize.recipe.Recipe.methods`."""
 
     rtn = "rtn"
     scales = "scales"
@@ -30,7 +30,7 @@ class MethodName(str, Enum):
 
 
 class Head(str, Enum):
-    """`--head`: see `hk_backend.quantize.head`."""
+    """Values of `--head`: see `hk_backend.quantize.head`."""
 
     kept = "16"
     fp8 = "fp8"
@@ -41,14 +41,14 @@ class Head(str, Enum):
 
 
 class Embedding(str, Enum):
-    """`--embedding`: the table as it is, or the packed head."""
+    """Values of `--embedding`: the table as it is, or the packed head."""
 
     kept = "16"
     head = "head"
 
 
 class Fold(str, Enum):
-    """`--fold`: see `hk_backend.quantize.folding`."""
+    """Values of `--fold`: see `hk_backend.quantize.folding`."""
 
     none = "none"
     heads = "heads"
@@ -56,7 +56,7 @@ class Fold(str, Enum):
 
 
 class Activations(str, Enum):
-    """`--activations`: quantised as the format does it, or left as they are."""
+    """Values of `--activations`: quantised in the format's way, or not quantised."""
 
     quantized = "quantized"
     none = "none"

@@ -1,7 +1,7 @@
-"""The output folder: locked while it is written, resumable, complete only with its config.json.
+"""The output folder: locked while it is written, resumable, complete once it has config.json.
 
 `hk_quantize.json` is both the report for people and the state of an interrupted run. Every file
-gets its name in one rename, so a file that exists is complete.
+is written under another name and then renamed, so that a file with its own name is complete.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ PART = ".part"
 PIECE = ".piece-"
 SHARDS = "shards"
 CALIBRATED = "calibrated"
-"""The two kinds of files that are written whole: those of the result, and those that hold the
-codes of a decoder layer until it is finished; also what the report calls them."""
+"""Keys of the report for the two kinds of files that are written whole.
+
+`SHARDS` are the files of the result. `CALIBRATED` files each hold the codes of one decoder layer
+until the result is finished.
+"""
 
 
 class Output:
-    """`report`: as in the file; `settings` and `fingerprint` tell which run it belongs to.
+    """The output folder of a run, with the files that it holds so far.
 
-    `piece_bytes`: of the pieces that this run writes; those of another size are not resumed.
+    `report`: content of `REPORT`; its `settings` and `fingerprint` identify the run.
+    `piece_bytes`: size of the pieces that this run writes; pieces of another size are not resumed.
     """
 
     def __init__(
@@ -61,10 +65,11 @@ class Output:
 
         Args:
             wanted: bytes that the finished folder will hold.
-            joined: those of each file that is joined from pieces; for a while both exist.
+            joined: bytes of each file that is joined from pieces; for a while both exist.
 
         Raises:
-            QuantizeError: something else wrote it, another run is writing it, or the disk is full.
+            QuantizeError: another program or other settings wrote the folder, another run is
+                writing it, or the disk is full.
         """
         fresh = not self.directory.exists()
         if self.directory.exists() and not self.directory.is_dir():
@@ -107,7 +112,7 @@ class Output:
                 f"{self.directory} was started from a model that has changed since; remove it"
             )
         self.report = found
-        self.report.setdefault(CALIBRATED, {})  # a folder of before there were any
+        self.report.setdefault(CALIBRATED, {})  # not in older versions' folders
         self.report["pieces"] = {
             file: kept
             for file, kept in found.get("pieces", {}).items()
@@ -117,7 +122,7 @@ class Output:
             leftover.unlink()
         for piece in self.directory.glob(f"*{PIECE}*"):
             if piece.name.partition(PIECE)[0] not in self.report["pieces"]:
-                piece.unlink()  # of a file that is whole, or to be begun again
+                piece.unlink()  # its file is complete, or starts again
 
     def _check_space(self, wanted: int, joined: Mapping[str, int]) -> None:
         left = [nbytes for file, nbytes in joined.items() if not self.has(file)]
@@ -130,13 +135,13 @@ class Output:
             )
 
     def has(self, file: str, kind: str = SHARDS) -> bool:
-        """Whether a whole file was finished by this run or one before it."""
+        """Whether this run or an earlier one finished a whole file."""
         record = self.report[kind].get(file)
         path = self.directory / file
         return bool(record) and path.is_file() and path.stat().st_size == record["bytes"]
 
     def has_piece(self, file: str, number: int) -> bool:
-        """The same of a piece of a shard that is not finished."""
+        """Whether this run or an earlier one wrote piece `number` of an unfinished shard."""
         return (
             len(self.report["pieces"].get(file, {"layers": ()})["layers"]) > number
             and self._piece(file, number).is_file()
@@ -149,7 +154,7 @@ class Output:
         tensors: dict[str, torch.Tensor],
         layers: list[dict[str, Any]],
     ) -> None:
-        """Keep the pieces of a shard, so that an interrupted run does not start it again."""
+        """Write a piece of a shard, so that an interrupted run does not start the shard again."""
         with self._replacing(self._piece(file, number).name) as part:
             save_file(tensors, part)
         fresh = {"piece_bytes": self._piece_bytes, "layers": []}
@@ -157,7 +162,7 @@ class Output:
         self.save_report()
 
     def join_pieces(self, file: str) -> None:
-        """Make the shard of all its pieces."""
+        """Write a shard from all its pieces, and delete the pieces."""
         kept = self.report["pieces"][file]["layers"]
         pieces = [self._piece(file, number) for number in range(len(kept))]
         try:
@@ -169,14 +174,14 @@ class Output:
             piece.unlink()
 
     def calibrated(self, file: str) -> dict[str, torch.Tensor]:
-        """The tensors of a file of calibrated layers, written by this run or one before it."""
+        """The tensors of a file of calibrated layers that this run or an earlier one wrote."""
         try:
             return load_file(self.directory / file)
         except (OSError, SafetensorError) as error:
             raise self._damaged(CALIBRATED, file, error) from None
 
     def _damaged(self, kind: str, file: str, error: Exception) -> QuantizeError:
-        """Of what was kept; it is forgotten."""
+        """The error for a damaged file, which the report forgets so that it is written again."""
         del self.report[kind][file]
         self.save_report()
         what = f"a piece of {file}" if kind == "pieces" else file
@@ -194,17 +199,17 @@ class Output:
         layers: list[dict[str, Any]],
         kind: str = SHARDS,
     ) -> None:
-        """A whole file; `layers`: what is to be remembered of the layers in it."""
+        """Write a whole file; `layers`: the report's records of the layers in it."""
         with self._replacing(file) as part:
             save_file(tensors, part, metadata={"format": "pt"})
-            shutil.copymode(self.directory / REPORT, part)  # safetensors makes it private
+            shutil.copymode(self.directory / REPORT, part)  # safetensors makes files private
         size = (self.directory / file).stat().st_size
         self.report[kind][file] = {"bytes": size, "layers": layers}
         self.report["pieces"].pop(file, None)
         self.save_report()
 
     def drop_calibrated(self) -> None:
-        """The shards are there: what they were made from has served its purpose."""
+        """Delete the files of calibrated layers, which finished shards do not need."""
         for file in self.report[CALIBRATED]:
             (self.directory / file).unlink(missing_ok=True)
         self.report[CALIBRATED] = {}
@@ -238,7 +243,7 @@ class Output:
 
 
 def as_option(name: str, value: Any) -> str:
-    """A setting as the command line has it."""
+    """A setting as an option of the command line."""
     if name == "shard_bytes":
         return f"--shard-size {value / 1e9:g}" if value else "no --shard-size"
     if name == "activations":
@@ -248,14 +253,14 @@ def as_option(name: str, value: Any) -> str:
     if name == "rotation":
         return f"--rotation {value}" if value else "no --rotation"
     if name == "fold":
-        value = value or NONE  # before there was the option
+        value = value or NONE  # None: written before the option existed
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
     return f"{OPTIONS.get(name, f'the {name}')} {value}"
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:
-    """The settings of a folder that a run has finished; empty of any other."""
+    """The settings of a folder that a run has finished; empty for any other folder."""
     try:
         report = json.loads((directory / REPORT).read_text())
         return dict(report["settings"]) if report["finished"] else {}
@@ -265,7 +270,7 @@ def finished_settings(directory: Path) -> dict[str, Any]:
 
 @contextmanager
 def lock(handle: int, directory: Path) -> Iterator[None]:
-    """Hold a folder alone; the system lets go of it when the process ends, however."""
+    """Lock a folder; the system releases the lock when the process ends, however it ends."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,9 +1,9 @@
-"""How much worse the model predicts a text: perplexity before and after, with HK's operators.
+"""Measures a model's perplexity on a text, before and after quantisation.
 
-Both sides run in transformers in float32 (4 bytes a parameter; the original is replaced layer by
-layer). For the second, every quantised layer is read back from the output's files and computed as
-it will be served (`hk_backend.quantize.served`), with activations quantised as config.json says,
-except for the rounding of a 16-bit engine. What was calibrated on is not measured on.
+Both models run in transformers in float32 (4 bytes a parameter; quantised layers replace the
+original ones). Each quantised layer is read back from the output's files and computed by HK's
+operators as in serving (`hk_backend.quantize.served`), except for the rounding of a 16-bit engine.
+Activations are quantised as config.json says. Calibration tokens are not measured on.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from hk_backend.quantize.plan import Item
 
 SOFT_CAP = "final_logit_softcapping"
-"""Key of a model's config: transformers caps the logits at its value (Gemma 2), after the head."""
+"""Key of a model's config: the value at which transformers caps the head's logits (Gemma 2)."""
 
 Advance = Callable[[str, int, int], None]
-"""Told after each window: what is measured, and tokens scored of how many."""
+"""Function that is called after each window: the measurement's name, tokens scored, all tokens."""
 
 
 def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: None) -> Any:
-    """Perplexities of the finished `job` on a text file, as they are written into its report.
+    """Measure perplexities of the finished `job` on a text file; returns the report's entry.
 
-    What was measured on the same text before is not measured again.
+    Results of an earlier run on the same text are kept, not measured again.
 
     Raises:
         QuantizeError: the text or the model does not load, or transformers is not installed.
@@ -74,7 +74,7 @@ def perplexity(
     length: int,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> float:
-    """exp of the mean negative log-likelihood of every token but the first."""
+    """The exponential of the mean negative log-likelihood of every token but the first."""
     return perplexities(model, tokens, length, {"": model.get_submodule("lm_head")}, advance)[""]
 
 
@@ -85,10 +85,10 @@ def perplexities(
     heads: Mapping[str, torch.nn.Module],
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, float]:
-    """The same with each of the `heads` as the model's LM head, whose inputs are computed once.
+    """The perplexity with each of `heads` as the model's LM head; all share the same inputs.
 
     Raises:
-        QuantizeError: it is not finite: the model has NaN or infinity in a tensor.
+        QuantizeError: a perplexity is not finite: the model has NaN or infinity in a tensor.
     """
     losses, done = dict.fromkeys(heads, 0.0), 0
     cap = getattr(model.config, SOFT_CAP, None)
@@ -111,7 +111,7 @@ def perplexities(
 
 @contextmanager
 def without_head(model: torch.nn.Module) -> Iterator[None]:
-    """While the model's logits are what its head would get."""
+    """Remove the model's head while the block runs, so that logits are the head's inputs."""
     head, cap = model.lm_head, getattr(model.config, SOFT_CAP, None)
     model.lm_head = torch.nn.Identity()
     setattr(model.config, SOFT_CAP, None)
@@ -123,10 +123,10 @@ def without_head(model: torch.nn.Module) -> Iterator[None]:
 
 
 def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """`(begin, first, end)`: tokens `first` to `end` are scored after those from `begin` on.
+    """Yields `(begin, first, end)`: the model reads from `begin`, and `first` to `end` are scored.
 
-    Every token but the first is scored once; all but those of the first window after at least
-    half a window.
+    Every token but the first is scored once. After the first window, every scored token has at
+    least half a window of tokens before it.
     """
     begin, first = 0, 1
     while first < count:
@@ -137,7 +137,7 @@ def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:
 
 
 def serve_quantized(model: torch.nn.Module, job: Job) -> None:
-    """Let `model` be what the job's files hold: each quantised layer as it is served."""
+    """Load the job's files into `model`, with each quantised layer computed as in serving."""
     for item, [values] in _held(job, quantized=False):
         model.load_state_dict({item.source.name: values}, strict=False)
     for item, (codes, scales) in _held(job, quantized=True):
@@ -147,7 +147,7 @@ def serve_quantized(model: torch.nn.Module, job: Job) -> None:
 
 
 def _held(job: Job, quantized: bool) -> Iterator[tuple[Item, list[torch.Tensor]]]:
-    """The tensors in the job's files, of layers that are `quantized` or of all else."""
+    """The tensors in the job's files: those of quantised layers, or all others."""
     for shard in job.plan.shards:
         with safe_open(job.out.directory / shard.file, framework="pt") as file:
             for item in shard.items:
@@ -156,13 +156,13 @@ def _held(job: Job, quantized: bool) -> Iterator[tuple[Item, list[torch.Tensor]]
 
 
 def load_model(directory: Path, untied: bool = False) -> torch.nn.Module:
-    """The model in float32.
+    """Load a model in float32.
 
     Args:
-        untied: its LM head is not the embedding, whatever config.json says.
+        untied: the model's LM head is not the embedding, whatever config.json says.
 
     Raises:
-        QuantizeError: transformers cannot load it, or is not installed.
+        QuantizeError: transformers cannot load the model, or is not installed.
     """
     instead = {TIED: False} if untied else {}
     try:

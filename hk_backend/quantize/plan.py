@@ -1,4 +1,4 @@
-"""Which tensors go to which file: decided before anything is computed, from the settings alone."""
+"""Plans which tensors go to which file, from the settings alone, before anything is computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from hk_backend.terms.weight_format import FP8_BLOCK
 
 @dataclass(frozen=True)
 class Item:
-    """A tensor of the source and what it becomes: itself, or codes and scales."""
+    """A tensor of the source, and the tensors that it becomes.
+
+    `layer`: name of the quantised layer; empty: the tensor stays as it is. `stored`: the layer's
+    codes and scales; empty: the tensor stays as it is.
+    """
 
     source: SourceTensor
     layer: str
@@ -28,17 +32,17 @@ class Item:
 
     @property
     def names(self) -> list[str]:
-        """Of the tensors in the output."""
+        """Names of the tensors in the output."""
         return [f"{self.layer}.{part.name}" for part in self.stored] or [self.source.name]
 
 
 PIECE_BYTES = 16 << 20
-"""What an interrupted run loses at most, or one tensor."""
+"""Bytes of a piece, which is the most that an interrupted run loses; one tensor may be larger."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of the output; `pieces`: its items as they are written before it is whole."""
+    """A file of the output; `pieces`: its items in groups that are written one by one first."""
 
     file: str
     items: tuple[Item, ...]
@@ -56,7 +60,7 @@ class Shard:
 class Plan:
     shards: tuple[Shard, ...]
     ignored: tuple[str, ...]
-    """Layers that could be quantised and are not to be."""
+    """Layers that could be quantised, but that the user leaves out."""
 
     @property
     def nbytes(self) -> int:
@@ -64,14 +68,14 @@ class Plan:
 
     @property
     def layers(self) -> dict[str, Item]:
-        """Those that are quantised, by name."""
+        """Items of the quantised layers, by the layer's name."""
         return {item.layer: item for shard in self.shards for item in shard.items if item.layer}
 
 
 def make_plan(
     source: Source, recipe: Recipe, ignore: list[str], shard_bytes: int, rotation: int = 0
 ) -> Plan:
-    """Group the output's tensors into files of at most `shard_bytes` (one tensor may be more).
+    """Group the output's tensors into files of at most `shard_bytes`; one tensor may be larger.
 
     Raises:
         QuantizeError: a layer's shape does not fit the format, or `ignore` does not fit the model.
@@ -97,7 +101,7 @@ def make_plan(
 
 
 def grouped(items: Sequence[Item], limit: int) -> list[list[Item]]:
-    """`items` in groups of at most `limit` bytes of output; one item may be more."""
+    """Group `items` into lists of at most `limit` bytes of output; one item may be larger."""
     groups: list[list[Item]] = [[]]
     for item in items:
         if groups[-1] and sum(part.nbytes for part in groups[-1]) + item.nbytes > limit:
@@ -133,7 +137,7 @@ def ignored_layers(layers: list[str], patterns: list[str]) -> list[str]:
 
 
 def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
-    """Every layer has a shape that the format and the engines' merged layers can take."""
+    """Check that the format and the engines' merged layers can take every layer's shape."""
     last_of_merged = {merged[-1] for merged in MERGED}
     merged_names = {name for merged in MERGED for name in merged} - last_of_merged
     for layer in layers:
@@ -143,7 +147,7 @@ def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
                 f"{layer} has {k} input channels; {recipe.name} needs a multiple of "
                 f"{recipe.row_multiple}: leave it out with --ignore, or use --format fp8"
             )
-        # as vLLM checks it (`fp8_utils.validate_fp8_block_shape`)
+        # the same check as vLLM's (`fp8_utils.validate_fp8_block_shape`)
         merged = any(layer.endswith(name) for name in merged_names)
         if recipe.granularity == "block" and merged and n % FP8_BLOCK:
             raise QuantizeError(
@@ -153,7 +157,7 @@ def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
 
 
 def check_rotation(source: Source, rotation: int, layers: list[str]) -> None:
-    """No layer's input ends within a block that is rotated together."""
+    """Check that every layer's input channels are whole blocks of `rotation`."""
     for layer in layers:
         k = source.tensors[f"{layer}.weight"].shape[1]
         if rotation and k % rotation:

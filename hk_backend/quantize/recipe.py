@@ -1,8 +1,8 @@
-"""How a layer is quantised and written: each output format, in its usual convention.
+"""Output formats: how a layer is quantised and written, in each format's usual convention.
 
-A standard exists for all but 6-bit microscaling: FP8, MXFP8 and MXFP4 are written as the library
-`compressed-tensors` (0.17) writes them. MXFP6 is written as AMD Quark exports OCP MX, which
-vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`); rotated, as HK's own.
+FP8, MXFP8 and MXFP4 are written as the library `compressed-tensors` (0.17) writes them. No standard
+exists for 6-bit microscaling: MXFP6 is written as AMD Quark exports OCP MX, for vLLM's Quark loader
+(`model_executor/layers/quantization/quark/`). Rotated MXFP6 is written in HK's own convention.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hk_backend.quantize.values import dequantize
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
 IGNORED = "lm_head"
-"""Left as it is in every recipe, like the embeddings."""
+"""Layer that no recipe quantises; nor does any quantise the embeddings."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One value of `--format`.
 
-    `name`: as on the command line. `format`: of the operator (`hk_backend.ops.linear`).
+    `name`: name on the command line. `format`: weight format of `hk_backend.ops.linear`.
     `granularity`: what a scale covers: "channel", "block" (128x128) or "mx" (32 along K).
-    `activations`: those that the format knows, the default first.
+    `activations`: activations that the format supports, the default first.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Recipe:
     activations: tuple[str, ...]
     quant_method: str = "compressed-tensors"
     caution: str = ""
-    """What quantised activations cost, if it is much."""
+    """Warning about the accuracy of quantised activations; empty: they cost little."""
     rotates: bool = False
-    """Whether it is rotated by default, if its activations are quantised."""
+    """Whether weights are rotated by default, if activations are quantised."""
 
     @property
     def can_rotate(self) -> bool:
@@ -52,18 +52,18 @@ class Recipe:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Values of `--method` that the format knows, the default first."""
+        """Values of `--method` that the format supports, the default first."""
         if self.granularity != "mx":
             return ("rtn", "gptq")
         return (*(("rotated", "scales") if self.rotates else ("scales", "rotated")), "gptq", "rtn")
 
     @property
     def row_multiple(self) -> int:
-        """What K, the channels of a layer's input, must be a multiple of."""
+        """Divisor that K, the number of a layer's input channels, must have."""
         return MX_BLOCK if self.granularity == "mx" else 8
 
     def stored(self, n: int, k: int) -> tuple[StoredTensor, StoredTensor]:
-        """The codes and the scales of a weight `[n, k]`, as they are stored."""
+        """Names, shapes and dtypes of a weight's codes and scales in the file, for `[n, k]`."""
         if self.granularity == "channel":
             scales = StoredTensor("weight_scale", (n, 1), torch.float32)
         elif self.granularity == "block":
@@ -89,8 +89,11 @@ class Recipe:
         return ops.quantize_fp8(weight, self.granularity, self.best_scales(weight))
 
     def best_scales(self, weight: torch.Tensor) -> torch.Tensor:
-        """Those of a finite `weight` `[n, k]`, in the shape and dtype of `stored`. MX: chosen by
-        `hk_backend.ops.mx_scales`. FP8: of `quantize`, as floats are as fine at any scale."""
+        """Scales of a finite `weight` `[n, k]`, in the shape and dtype of `stored`.
+
+        For MX, `hk_backend.ops.mx_scales` chooses the scales of least error. For FP8 the scales are
+        those of `quantize`, since floats have the same relative precision at any scale.
+        """
         if self.granularity == "mx":
             return best_scales(weight, self.format)
         return fp8_scales(weight, self.granularity, FORMATS[self.format].quantised_max)
@@ -110,9 +113,14 @@ class Recipe:
     def quantization_config(
         self, activations: str, ignored: list[str], rotation: int = 0, folded: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """What `config.json` says; `ignored`: names of the layers that are left as they are.
-        `rotation`: see `ROTATION_KEY`; `folded`: how the names of layers end whose inputs come
-        rotated."""
+        """The `quantization_config` of config.json.
+
+        Args:
+            activations: how activations are quantised; "none": not at all.
+            ignored: names of the layers that are not quantised.
+            rotation: see `ROTATION_KEY`.
+            folded: ends of the names of layers whose inputs are rotated by other weights.
+        """
         ignored = [IGNORED, *ignored]
         if self.quant_method == "quark" and rotation:
             return hk_config(self, activations, ignored, rotation)
@@ -142,7 +150,7 @@ RECIPES = {
 def compressed_tensors_config(
     recipe: Recipe, activations: str, ignored: list[str], rotation: int, folded: Sequence[str]
 ) -> dict[str, Any]:
-    """`QuantizationConfig` of compressed-tensors as JSON, the fields that its reader looks at."""
+    """`QuantizationConfig` of compressed-tensors as JSON, with the fields that its reader uses."""
     bits = 4 if recipe.format == "mxfp4" else 8
     weights = {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": False}
     inputs = {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": True}
@@ -169,7 +177,7 @@ def compressed_tensors_config(
     }
     groups = {"group_0": group}
     if folded:
-        # a name goes before a class
+        # a target that is a name comes before one that is a class
         groups["group_1"] = group | {"targets": [f"re:.*{re.escape(end)}$" for end in folded]}
     if rotation:
         groups["group_0"] = group | {"weights": weights | {ROTATION_KEY: rotation}}
@@ -186,9 +194,11 @@ def compressed_tensors_config(
 def hk_config(
     recipe: Recipe, activations: str, ignored: list[str], rotation: int
 ) -> dict[str, Any]:
-    """Of the methods that HK registers with engines (`hk_backend.engine.linear.options`): Quark's
-    readers skip what they do not know, so that they would serve a rotated weight as if it were
-    not; this method nobody else knows."""
+    """The `quantization_config` of HK's own method, for rotated MXFP6.
+
+    HK registers the method with engines (`hk_backend.engine.linear.options`). Quark's readers skip
+    unknown fields and would serve a rotated weight as if it were not; they refuse this method.
+    """
     return {
         "quant_method": f"hk_{recipe.format.partition('_')[0]}",
         "format": recipe.format,

@@ -1,4 +1,4 @@
-"""What the command prints: sizes, the worst layers, perplexity."""
+"""The report that `hk-backend quantize` prints: sizes, the worst layers, perplexity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hk_backend.quantize.output import CALIBRATED, REPORT, SHARDS
 from hk_backend.quantize.source import TIED
 
 WORST = 10
-"""Rows of the table on the terminal; the report file has every layer."""
+"""Number of layers in the printed table; the report file has every layer."""
 
 
 def print_report(console: Console, job: Job) -> None:
@@ -58,7 +58,7 @@ def print_report(console: Console, job: Job) -> None:
 
 
 def _heads(heads: dict[str, Any]) -> Table:
-    """What the LM head costs in each format."""
+    """Table of what the LM head costs in each format."""
     layers = heads["layers_microseconds"]
     title = f"the LM head; a token takes {layers:,.0f} us in all other layers on this machine"
     table = Table("format", "perplexity", "MB", "us a token", "of the layers'", title=title)

@@ -1,4 +1,4 @@
-"""Quantised layers as modules that compute what HK serves."""
+"""Quantised layers as modules that compute the same as HK's serving operators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from hk_backend.terms.weight_format import FP8_BLOCK, rotated_activations
 
 @dataclass(frozen=True)
 class Serving:
-    """How a layer is served. `activations`: how its inputs are rounded, as `pack_weight` calls it;
-    `rotation`: how many of their channels are rotated together before that; 0: none."""
+    """How a layer is served.
+
+    `activations`: how its inputs are rounded, in the words of `pack_weight`. `rotation`: number of
+    input channels that are rotated together before rounding; 0: none.
+    """
 
     recipe: Recipe
     activations: str
@@ -25,7 +28,7 @@ class Serving:
     def layer(
         self, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.nn.Module:
-        """The layer of a stored weight."""
+        """The layer that serves a weight of these codes and scales."""
         packed = ops.pack_weight(
             codes,
             self.recipe.format,
@@ -36,7 +39,7 @@ class Serving:
         return ServedLinear(packed, bias)
 
     def multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        """What a layer multiplies with its weight for the inputs `x` `[..., k]`, float32."""
+        """The inputs `x` `[..., k]` rotated and rounded as the layer does it, float32."""
         if self.activations == "none":
             return rotated(x, self.rotation, torch.float32) if self.rotation else x.float()
         rows, format = x.flatten(0, -2), self.recipe.format
@@ -50,7 +53,7 @@ class Serving:
 
 
 class ServedLinear(torch.nn.Module):
-    """`hk_backend.ops.linear`."""
+    """A linear layer that calls `hk_backend.ops.linear`."""
 
     def __init__(self, weight: ops.PackedWeight, bias: torch.Tensor | None) -> None:
         super().__init__()

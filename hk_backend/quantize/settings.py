@@ -1,4 +1,4 @@
-"""What a run is asked for, checked against what there is."""
+"""The settings of a run, checked against what the formats and methods support."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hk_backend.terms.folds import FOLDS
 
 @dataclass(frozen=True)
 class Settings:
-    """What the output depends on besides the model.
+    """Settings that the output depends on, besides the model.
 
     `activations`, `method` "" and `rotation` None: the format's default; `rotation` 0: none.
-    `ignore`: shell-style patterns of layer names. `shard_bytes`: of a file, and so about the memory
-    that a run takes. `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the
-    LM head. `embedding`: where the embedding looks up its rows. `fold`: which rotations other
-    weights do; "": those of `heads` where they can.
+    `ignore`: shell-style patterns of layer names. `shard_bytes`: size of a file, and so about the
+    memory that a run takes. `calibration`: the text that `gptq` calibrates on. `head`: the recipe
+    of the LM head. `embedding`: the table that the embedding looks up its rows in. `fold`: which
+    rotations are folded into other weights; "": `heads` where that is possible.
     """
 
     format: str
@@ -38,7 +38,7 @@ class Settings:
     fold: str = ""
 
     def recipe(self) -> Recipe:
-        """Raises QuantizeError for a format or activations that are not offered."""
+        """The recipe. Raises QuantizeError for an unknown format, or one without `activations`."""
         recipe = RECIPES.get(self.format)
         if recipe is None:
             raise QuantizeError(f"format {self.format!r}: choose one of {', '.join(RECIPES)}")
@@ -56,9 +56,9 @@ class Settings:
         return recipe
 
     def chosen_method(self) -> Method:
-        """Raises QuantizeError for a method or rotation that the format does not know."""
+        """The method. Raises QuantizeError if the format does not support it or its rotation."""
         recipe = self.recipe()
-        # what a rotation gains is in the activations; weights alone are rounded worse with one
+        # a rotation helps rounded activations; weights alone are rounded worse with one
         rotates = recipe.rotates and self.activations != "none"
         usual = "scales" if recipe.rotates and not rotates else recipe.methods[0]
         name = self.method or usual

@@ -1,4 +1,4 @@
-"""The checkpoint to quantise: what it must be, and its tensors, read one at a time."""
+"""Opens and checks the checkpoint to quantise, and reads its tensors one at a time."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ PROJECTIONS = (
 EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 LAYER_NORMS, LAST_NORM = ("input_layernorm", "post_attention_layernorm"), "model.norm"
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-"""Values of `model_type` that have these norms, all of which lie before what reads them, with plain
-gains, and nothing but attention between v_proj and o_proj (OLMo clips, BitNet norms there)."""
+"""Values of `model_type` whose rotations can be folded into neighbouring weights.
+
+These models have exactly these norms, each before its readers and with plain gains. Between v_proj
+and o_proj they have attention only (OLMo clips and BitNet normalises there).
+"""
 ATTENTION, MLP = PROJECTIONS[:4], PROJECTIONS[4:]
 MERGED = (ATTENTION[:3], MLP[:2])
-"""Those that engines run as one layer."""
+"""Groups of projections that engines run as one layer."""
 TIED = "tie_word_embeddings"
-"""Key of config.json: whether the model multiplies by its embedding last."""
+"""Key of config.json: whether the LM head is the embedding's table."""
 ROWS = 4096
-"""Rows of a table that are compared at once."""
+"""Number of rows of a table that are compared at once."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -45,17 +48,17 @@ WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.index.js
 
 @dataclass(frozen=True)
 class SourceTensor(StoredTensor):
-    """One of the checkpoint's, in its `file`."""
+    """A tensor of the checkpoint, in its `file`."""
 
     file: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """An opened checkpoint. `tensors` by name, in the order of its files; `config` as in the file.
+    """An opened checkpoint. `tensors`: by name, in the order of its files. `config`: config.json.
 
-    `fingerprint` changes when the checkpoint does. `has_other_head`: the file's config ties the LM
-    head to the embedding, and the checkpoint holds a head with other values; `config` says untied.
+    `fingerprint` changes when the checkpoint does. `has_other_head`: config.json ties the LM head
+    to the embedding, but the checkpoint has a head with other values; `config` then says untied.
     """
 
     directory: Path
@@ -72,13 +75,15 @@ class Source:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens have a row of the embedding."""
+        """Number of rows of the embedding."""
         return self.tensors[f"{EMBEDDING}.weight"].shape[0]
 
     @property
     def other_matrices(self) -> list[str]:
-        """Modules around the decoder layers that may be Linear, besides the LM head: what scores or
-        classifies in the head's place. No format covers them."""
+        """Names of other modules that may be Linear, such as one that classifies instead of a head.
+
+        No format covers them.
+        """
         around = {f"{name}.weight" for name in (*self.layers, EMBEDDING, HEAD)}
         return [
             name.removesuffix(".weight")
@@ -88,18 +93,18 @@ class Source:
 
     @property
     def has_head(self) -> bool:
-        """Whether the model predicts tokens; one that scores or embeds texts has no LM head."""
+        """Whether the model predicts tokens; models that score or embed texts have no LM head."""
         return f"{HEAD}.weight" in self.tensors or is_causal(self.config)
 
     @property
     def head_table(self) -> str:
-        """The tensor that the model multiplies by last: a tied head is the embedding's."""
+        """Name of the LM head's weight, which is the embedding's if the head is tied."""
         own = f"{HEAD}.weight"
         tied = self.config.get(TIED) or own not in self.tensors
         return f"{EMBEDDING}.weight" if tied else own
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor. Raises QuantizeError if its file has been damaged since it was opened."""
+        """Read a tensor. Raises QuantizeError if its file was damaged since it was opened."""
         path = self.directory / self.tensors[name].file
         try:
             with safe_open(path, framework="pt") as file:
@@ -108,7 +113,7 @@ class Source:
             raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
 
     def pieces(self, name: str) -> Iterator[torch.Tensor]:
-        """The tensor as stored, `ROWS` rows at a time; raises as `read`."""
+        """Read a tensor `ROWS` rows at a time. Raises the same errors as `read`."""
         path = self.directory / self.tensors[name].file
         try:
             with safe_open(path, framework="pt") as file:
@@ -119,14 +124,14 @@ class Source:
             raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
 
     def finite(self, name: str) -> torch.Tensor:
-        """The same. Raises QuantizeError also if it contains NaN or infinity."""
+        """Read a tensor. Raises QuantizeError also if it contains NaN or infinity."""
         tensor = self.read(name)
         if not tensor.isfinite().all():
             raise QuantizeError(f"{self.directory}: {name} contains NaN or infinity")
         return tensor
 
     def other_files(self) -> Iterator[Path]:
-        """Tokenizer, chat template, licence, ...: all files but weights and config.json."""
+        """All files but weights and config.json: tokenizer, chat template, licence, ..."""
         for path in sorted(self.directory.iterdir()):
             hidden = path.name.startswith(".") or path.name == "config.json"
             if path.is_file() and not hidden and not any(map(path.match, WEIGHT_FILES)):
@@ -137,8 +142,8 @@ def open_source(directory: Path) -> Source:
     """Inspect a checkpoint without loading it.
 
     Raises:
-        QuantizeError: there is none, it is quantised already, it is not safetensors, or it is
-            not a Llama-shaped model.
+        QuantizeError: the folder has no checkpoint, or one that is quantised already, is not in
+            safetensors, or is not built like a Llama.
     """
     config = read_config(directory)
     tensors: dict[str, SourceTensor] = {}
@@ -200,7 +205,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files, by the index if there is one."""
+    """The safetensors files; if there is an index, those that it names."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         try:
@@ -243,8 +248,10 @@ def read_header(path: Path, file: str) -> dict[str, SourceTensor]:
 
 
 def check_llama(source: Source) -> None:
-    """Every decoder layer has the seven projections of a Llama and no other matrix, and nothing
-    around them is missing."""
+    """Check that the model is built like a Llama and complete.
+
+    Every decoder layer must have the seven projections of a Llama and no other matrix.
+    """
     directory, tensors = source.directory, source.tensors
     count = source.config.get("num_hidden_layers")
     if not isinstance(count, int) or count < 1:
@@ -272,7 +279,7 @@ def check_llama(source: Source) -> None:
 
 
 def _around_projections(source: Source) -> Iterator[str]:
-    """The other tensors of such a model; of one that is not of `KNOWN`, its embedding."""
+    """Names of all other tensors of a model of `KNOWN`; of another model, its embedding's."""
     config = source.config
     yield f"{EMBEDDING}.weight"
     if config.get("model_type") not in KNOWN:
@@ -290,7 +297,7 @@ def is_causal(config: dict[str, Any]) -> bool:
 
 
 def _around_a_layer(config: dict[str, Any]) -> Iterator[str]:
-    """Norms and biases, as transformers' models of `KNOWN` have them."""
+    """Names of a decoder layer's norms and biases in transformers' models of `KNOWN`."""
     kind = config["model_type"]
     yield from (f"{norm}.weight" for norm in LAYER_NORMS)
     if kind == "qwen3":

@@ -1,4 +1,4 @@
-"""The decoder layers of a checkpoint on calibration tokens, one layer in memory at a time."""
+"""Runs calibration tokens through a checkpoint's decoder layers, one layer in memory at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from hk_backend.quantize.source import EMBEDDING, Source
 
 
 class Stream:
-    """`hidden`: what goes into the next decoder layer, float32 `[1, length, hidden size]` for each
-    of the `windows`, token ids `[count, length]`."""
+    """The decoder layers of `source`, run one by one on the token ids `windows` `[count, length]`.
+
+    `hidden`: inputs of the next layer, float32 `[1, length, hidden size]` for each window.
+    """
 
     def __init__(self, source: Source, windows: torch.Tensor) -> None:
         self._source = source
@@ -34,14 +36,16 @@ class Stream:
         return layer.requires_grad_(False)
 
     def forward(self, index: int, layer: torch.nn.Module) -> list[torch.Tensor]:
-        """What `layer`, decoder layer `index`, makes of every window."""
+        """The outputs of `layer`, which is decoder layer `index`, for every window."""
         with torch.inference_mode():
             results = [layer(hidden, **self._contexts[index]) for hidden in self.hidden]
         return [result[0] if isinstance(result, tuple) else result for result in results]
 
     def _enter(self, windows: torch.Tensor) -> None:
-        """Run the model up to its last layer, with layers that change nothing. Keep what it hands
-        to each besides `hidden`: masks and rotary embeddings, which may differ."""
+        """Run the model up to its last layer, with layers that change nothing.
+
+        This keeps the other arguments of each layer: masks and rotary embeddings, which may differ.
+        """
         decoder = copy.deepcopy(self._decoder)
         table = self._source.finite(f"{EMBEDDING}.weight").float()
         decoder.embed_tokens.load_state_dict({"weight": table}, assign=True)
@@ -52,7 +56,7 @@ class Stream:
                 decoder(window[None], use_cache=False)
 
     def _reached(self, index: int, hidden: torch.Tensor, **context: Any) -> torch.Tensor:
-        """Decoder layer `index` is called."""
+        """Stand in for decoder layer `index`: record its arguments, return its input."""
         if index == 0:
             self.hidden.append(hidden)
         self._contexts[index] = context
@@ -62,10 +66,10 @@ class Stream:
 
 
 def check_streams(source: Source) -> None:
-    """The checkpoint has every tensor of transformers' model, in its shape.
+    """Check that the checkpoint has every tensor of transformers' model, in its shape.
 
     Raises:
-        QuantizeError: it has not, or `Stream` cannot go through the model.
+        QuantizeError: a tensor is missing or has another shape, or `Stream` cannot run the model.
     """
     for name, tensor in _skeleton(source).state_dict().items():
         stored = source.tensors.get(f"model.{name}")
@@ -79,11 +83,11 @@ def check_streams(source: Source) -> None:
 
 
 class _LastLayer(Exception):
-    """The model has got to its last decoder layer."""
+    """The model has reached its last decoder layer."""
 
 
 def _skeleton(source: Source) -> Any:
-    """The decoder of transformers, all of whose weights are yet to be read."""
+    """The decoder of transformers, without its weights (on the meta device)."""
     try:
         import transformers
     except ImportError as error:
@@ -94,7 +98,7 @@ def _skeleton(source: Source) -> Any:
             decoder = transformers.AutoModel.from_config(config, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise QuantizeError(f"{source.directory}: transformers cannot load it: {error}") from None
-    decoder.rotary_emb = type(decoder.rotary_emb)(config=config)  # computed, in no file
+    decoder.rotary_emb = type(decoder.rotary_emb)(config=config)  # computed, not in a file
     for name, buffer in decoder.named_buffers():
         if buffer.is_meta:
             why = f"{config.model_type} computes {name}, which is in no file"

@@ -1,4 +1,4 @@
-"""A tensor as a file says what it is, without its values."""
+"""The description of a tensor in a file, without its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """`name`: in the file; of a layer's tensor that is yet to be written, behind the layer's."""
+    """Name, shape and dtype of a tensor in a file.
+
+    `name` is the full name in a file; of a recipe's tensor, the part behind the layer's name.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A text in a model's tokens: to calibrate on, and to measure perplexity on."""
+"""Reads a text as a model's tokens, to calibrate on and to measure perplexity on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hk_backend.quantize.errors import EXTRA, QuantizeError
 from hk_backend.quantize.source import Source
 
 WINDOW = 1024
-"""Tokens that the model sees at once, if it can see as many."""
+"""Number of tokens that the model sees at once, if it can see as many."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
     """A text file in the tokens of the model in the folder `model`.
 
     Args:
-        vocabulary: how many tokens the model has an embedding for; 0: not known.
-        least: how many tokens are needed.
+        vocabulary: number of tokens that the model has an embedding for; 0: unknown.
+        least: number of tokens that the text must have.
 
     Raises:
         QuantizeError: the file cannot be read, is not UTF-8 or too short, or the tokenizer does not
@@ -50,7 +50,7 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
     transformers = import_transformers()
     try:
         tokens = transformers.AutoTokenizer.from_pretrained(model)(text)["input_ids"]
-    except Exception as error:  # of a tokenizer.json that is none, anything
+    except Exception as error:  # an invalid tokenizer.json raises anything
         raise QuantizeError(f"{model}: its tokenizer does not load: {error!r}") from None
     if len(tokens) < least:
         raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least {least} are needed")
@@ -62,15 +62,15 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
 
 
 def window_of(source: Source) -> int:
-    """`WINDOW`, or as many tokens as the model can see."""
+    """Number of tokens in a window: `WINDOW`, or fewer if the model sees fewer."""
     return min(WINDOW, int(source.config.get("max_position_embeddings") or WINDOW))
 
 
 def import_transformers() -> Any:
-    """The package, without its progress bars.
+    """The package transformers, without its progress bars.
 
     Raises:
-        QuantizeError: it is not installed.
+        QuantizeError: transformers is not installed.
     """
     try:
         import transformers

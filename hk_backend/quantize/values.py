@@ -1,4 +1,4 @@
-"""From codes to values: through a table, one or two bytes of codes at a time, which is fast."""
+"""Converts codes to float32 values, two short codes at a time by a lookup in a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _elements(codes: torch.Tensor, format: str) -> torch.Tensor:
         return codes.float()
     if bits == 4:
         index = codes.int()
-    else:  # three bytes are two pairs of 6-bit codes
+    else:  # three bytes hold two pairs of 6-bit codes
         low, middle, high = codes.int().unflatten(1, (-1, 3)).unbind(-1)
         index = torch.stack([low | (middle & 15) << 8, middle >> 4 | high << 4], -1).flatten(1)
     pairs = _pairs(format).view(torch.int64).flatten()  # both values in one load

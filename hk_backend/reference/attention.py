@@ -15,8 +15,9 @@ from hk_backend.terms.paged_kv import CacheView, PagedKV
 def attention_prefill(
     of: AttentionArguments, dtype: torch.dtype = torch.float64
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The operator `hk_backend.ops.attention_prefill` by definition; `out` and `lse` of the
-    arguments are neither read nor written.
+    """Defines the operator `hk_backend.ops.attention_prefill`.
+
+    Does not read or write `out` and `lse` of the arguments.
 
     Returns:
         output `[tokens, num_heads, value_size]` and log-sum-exp `[num_heads, tokens]`, both in
@@ -41,8 +42,10 @@ def attention_prefill(
 
 
 def requests(of: AttentionArguments) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """Each request that has a query: its tokens, its keys `[keys, num_kv_heads, head_size]` and its
-    values `[keys, num_kv_heads, value_size]`."""
+    """Yields the tokens, keys and values of each request that has a query.
+
+    Keys are `[keys, num_kv_heads, head_size]`, values `[keys, num_kv_heads, value_size]`.
+    """
     starts = of.query_start_loc.tolist()
     key_starts = starts if of.key_start_loc is None else of.key_start_loc.tolist()
     for request, (first, last) in enumerate(itertools.pairwise(starts)):
@@ -61,13 +64,13 @@ def requests(of: AttentionArguments) -> Iterator[tuple[slice, torch.Tensor, torc
 
 
 def distance(num_queries: int, num_keys: int) -> torch.Tensor:
-    """`[queries, keys]`: how many positions a key lies behind its query (bottom-right aligned)."""
+    """Positions by which a key lies behind a query, `[queries, keys]`, bottom-right aligned."""
     positions = torch.arange(num_keys - num_queries, num_keys)
     return positions[:, None] - torch.arange(num_keys)[None, :]
 
 
 def visible_keys(behind: torch.Tensor, causal: bool, sliding_window: int | None) -> torch.Tensor:
-    """Which keys each query sees, from their `distance`."""
+    """Mask of the keys that each query sees, from their `distance`."""
     visible = torch.ones_like(behind, dtype=torch.bool)
     if causal:
         visible &= behind >= 0
@@ -79,9 +82,9 @@ def visible_keys(behind: torch.Tensor, causal: bool, sliding_window: int | None)
 def _softmax_times_values(
     scores: torch.Tensor, visible: torch.Tensor, values: torch.Tensor, sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax over the visible keys, so that what is hidden stays hidden, NaN included.
+    """Softmax over the visible keys times the values; hidden values have no effect, not even NaN.
 
-    A score of minus infinity has no weight; a row with no other score becomes zeros.
+    A score of minus infinity has no weight; a row without any other score becomes zeros.
     """
     scores = scores.masked_fill(~visible, -math.inf)
     logits = scores
@@ -89,10 +92,10 @@ def _softmax_times_values(
         sink = sinks.to(scores.dtype)[:, None, None].expand(-1, scores.shape[1], 1)
         logits = torch.cat([scores, sink], dim=-1)
     total = torch.logsumexp(logits, dim=-1)
-    # not exp(scores - total): past 2^53 the total is no longer more than its largest score
+    # not exp(scores - total): past 2^53 the total rounds to its largest score
     weights = torch.softmax(logits, dim=-1)[..., : scores.shape[-1]]
     weights = weights.masked_fill(scores == -math.inf, 0.0)
-    if sinks is not None:  # one of infinity takes all weight
+    if sinks is not None:  # a sink of infinity takes all weight
         weights = weights.masked_fill((sinks == math.inf)[:, None, None], 0.0)
     usable = values.isfinite()
     out = torch.einsum("hqk,khd->qhd", weights, values.masked_fill(~usable, 0.0))
@@ -139,9 +142,9 @@ def gather_paged(
 def merge_attention(
     output_a: torch.Tensor, lse_a: torch.Tensor, output_b: torch.Tensor, lse_b: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two partial results over disjoint keys, joined by their log-sum-exp, in float64.
+    """Joins two partial results over disjoint keys by their log-sum-exp, in float64.
 
-    Shapes as `attention_prefill` returns them. A side whose log-sum-exp is minus infinity
+    Shapes are those that `attention_prefill` returns. A side whose log-sum-exp is minus infinity
     saw no key and does not count, whatever its output holds.
     """
     a, b = lse_a.double(), lse_b.double()

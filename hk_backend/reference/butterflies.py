@@ -1,4 +1,4 @@
-"""The rotation as devices compute it: float32, every operation in a given order."""
+"""The rotation in float32, with the exact order of operations that devices follow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import torch
 
 
 def rotated_float32(x: torch.Tensor, block: int) -> torch.Tensor:
-    """`rotated(x, block)` in the operations that each device follows bit by bit, float32.
+    """`rotated(x, block)` in float32, by the operations that every device follows bit by bit.
 
-    x is widened to float32. For h = 1, 2, 4, ... below `block`, channels i and i + h of a block,
-    where i has not the bit h, become their sum and difference. At last every channel is multiplied
-    by `1 / sqrt(block)`, rounded to float32. Each result is rounded to float32, none is fused.
+    x is widened to float32. For h = 1, 2, 4, ... below `block`, channels i and i + h of a block
+    become their sum and difference, for every i without the bit h. Finally every channel is
+    multiplied by `1 / sqrt(block)`, rounded to float32. Each result is rounded to float32, none is
+    fused.
     """
     values: torch.Tensor = x.float().unflatten(-1, (-1, block))
     h = 1

@@ -1,4 +1,4 @@
-"""Linear layers, their weight formats and quantisers by definition: plain torch, exact in float64.
+"""Definitions of linear layers, their weight formats and quantisers: plain torch, exact in float64.
 
 Everything is defined on values; only `pack_bits` and `unpack_bits` know how codes lie in bytes.
 """
@@ -22,7 +22,7 @@ from hk_backend.terms.weight_format import (
 
 E8M0_NAN = 0xFF
 _LAYOUT = {"mxfp6_e2m3": (2, 3), "mxfp6_e3m2": (3, 2), "mxfp4": (2, 1)}
-"""(exponent bits, mantissa bits) of the elements that torch has no dtype for."""
+"""Exponent and mantissa bits of the formats for which torch has no dtype."""
 
 
 def linear(
@@ -36,7 +36,10 @@ def linear(
     bias: torch.Tensor | None = None,
     rotation: int = 0,
 ) -> torch.Tensor:
-    """`hk_backend.ops.linear` of the weight that `pack_weight` takes, float64 `[..., N]`."""
+    """Defines `hk_backend.ops.linear`, for a weight in the form that `pack_weight` takes.
+
+    Returns float64 `[..., N]`.
+    """
     rounded = round_activations(x, format, activations, input_scale, rotation)
     out = rounded @ dequantize(weight, format, scales).T
     return out if bias is None else out + bias.double()
@@ -49,8 +52,10 @@ def round_activations(
     input_scale: torch.Tensor | None = None,
     rotation: int = 0,
 ) -> torch.Tensor:
-    """What `linear` multiplies with the weight: `x` rotated in float32 if it is to be, quantised
-    and dequantised; float64."""
+    """Activations that `linear` multiplies by the weight, float64.
+
+    They are rotated in float32, quantised and dequantised, as far as the arguments ask for it.
+    """
     if activations in ROTATED:
         x, activations = rotated_float32(x, rotation), ROTATED[activations]
     if activations == "none":
@@ -65,8 +70,11 @@ def round_activations(
 
 
 def dequantize_rows(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The values `[..., K]` of FP8 activations with scales as `quantize_fp8` returns them, one for
-    all, for each row or for 128 neighbours of a row; float64."""
+    """Values `[..., K]` of FP8 activations, float64.
+
+    `scales` have the forms that `quantize_fp8` returns: one for all, one per row, or one per 128
+    neighbours of a row.
+    """
     if scales.dim() and scales.shape[-1] > 1:
         scales = scales.repeat_interleave(FP8_BLOCK, -1)[..., : codes.shape[-1]]
     return codes.double() * scales.double()
@@ -75,7 +83,7 @@ def dequantize_rows(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 def dequantize(
     weight: torch.Tensor, format: str, scales: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The values `[..., K]` of a weight (see `pack_weight`), float64: always exact."""
+    """Values `[..., K]` of a weight (see `pack_weight`), float64, always exact."""
     facts = FORMATS[format]
     if facts.is_mx:
         assert scales is not None
@@ -86,19 +94,19 @@ def dequantize(
 
 
 def mx_scale_values(codes: torch.Tensor) -> torch.Tensor:
-    """e8m0: powers of two from 2^-127, and 0xff is NaN; float64."""
+    """Values of e8m0 codes, float64: powers of two from 2^-127, and NaN for 0xff."""
     codes = codes.view(torch.uint8)
     return power_of_two(codes.to(torch.int64) - 127).masked_fill(codes == E8M0_NAN, torch.nan)
 
 
 def power_of_two(exponent: torch.Tensor) -> torch.Tensor:
-    """2 to integers in the range of normal numbers, float64: by its bits, so that it is exact."""
+    """2 to the power of integers in the range of normal float64 numbers, exact by its bits."""
     bits = (exponent.to(torch.int64) + 1023) << 52
     return bits.view(torch.float64)
 
 
 def _spread(scales: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """FP8 weight scales of any kind, one for each element or broadcast."""
+    """FP8 weight scales of any kind, in a shape that broadcasts to the weight's elements."""
     n, k = shape
     scales = scales.double()
     if scales.numel() == 1:
@@ -115,7 +123,7 @@ def quantize_fp8(
     scale: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float8_e4m3fn,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`hk_backend.ops.quantize_fp8`: the float32 operations of vLLM's `QuantFP8`, one by one."""
+    """Defines `hk_backend.ops.quantize_fp8`, by the float32 operations of vLLM's `QuantFP8`."""
     facts = format_of_fp8(dtype)
     largest, values = facts.quantised_max, x.float()
     if granularity in ("token_block", "block"):
@@ -150,8 +158,7 @@ def _block_max(values: torch.Tensor, rows: int) -> torch.Tensor:
 def quantize_mx(
     x: torch.Tensor, format: str, scale_rounding: str = "even", rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`hk_backend.ops.quantize_mx`, after the rotation in float64, where every step but the
-    rounding is exact."""
+    """Defines `hk_backend.ops.quantize_mx`; after the rotation in float64, only rounding errs."""
     facts = FORMATS[format]
     if rotation:
         x = rotated_float32(x, rotation)
@@ -164,7 +171,7 @@ def quantize_mx(
         mantissa, exponent = torch.frexp(largest)  # mantissa in [0.5, 1), or 0
         steps = 2.0 ** (facts.mantissa_bits + 1)
         largest = (mantissa * steps + 0.5).floor() / steps * power_of_two(exponent)
-    # not past the last exponent of float32, where the largest element would be infinite
+    # stays within float32's last exponent, past which the largest element would be infinite
     exponent = (torch.frexp(largest).exponent - 1).clamp(max=127) - facts.max_exponent
     exponent = exponent.masked_fill(largest == 0, -127).clamp(-127, 127)
     elements = (blocks * power_of_two(-exponent[..., None])).reshape(x.shape)
@@ -173,7 +180,8 @@ def quantize_mx(
 
 
 def encode(values: torch.Tensor, format: Format) -> torch.Tensor:
-    """Values `[..., K]` as element codes in bytes: to nearest even, saturating. No NaN."""
+    """Element codes, in bytes, of values `[..., K]`: to nearest even, saturating. Values are not
+    NaN."""
     values = values.clamp(-format.max, format.max)
     if format.bits == 8:
         return values.to(format.dtype)
@@ -188,7 +196,7 @@ def encode(values: torch.Tensor, format: Format) -> torch.Tensor:
 
 
 def decode(codes: torch.Tensor, format: Format) -> torch.Tensor:
-    """The element values of codes in bytes, float64 `[..., K]`."""
+    """Element values of codes in bytes, float64 `[..., K]`."""
     if format.bits == 8:
         return codes.double()
     positive = positive_elements(format.name)
@@ -197,7 +205,7 @@ def decode(codes: torch.Tensor, format: Format) -> torch.Tensor:
 
 @cache
 def positive_elements(format: str) -> torch.Tensor:
-    """The values of the codes whose sign is 0, in the order of the codes, float64."""
+    """Values of all codes without the sign bit, in the order of the codes, float64."""
     exponent_bits, mantissa_bits = _LAYOUT[format]
     codes = torch.arange(2 ** (exponent_bits + mantissa_bits))
     exponent, mantissa = codes >> mantissa_bits, codes & (2**mantissa_bits - 1)
@@ -207,14 +215,14 @@ def positive_elements(format: str) -> torch.Tensor:
 
 
 def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Codes `[..., K]` as a stream, lowest bit first: uint8 `[..., K * bits / 8]`."""
+    """Packs codes `[..., K]` into a stream, lowest bit first: uint8 `[..., K * bits / 8]`."""
     single = (codes[..., None] >> torch.arange(bits)) & 1
     octets = single.reshape(*codes.shape[:-1], codes.shape[-1] * bits // 8, 8)
     return (octets << torch.arange(8)).sum(-1).to(torch.uint8)
 
 
 def unpack_bits(stream: torch.Tensor, bits: int) -> torch.Tensor:
-    """The codes of a stream that `pack_bits` made, int64 `[..., K]`."""
+    """Codes of a stream that `pack_bits` made, int64 `[..., K]`."""
     single = (stream.to(torch.int64)[..., None] >> torch.arange(8)) & 1
     codes = single.reshape(*stream.shape[:-1], stream.shape[-1] * 8 // bits, bits)
     return (codes << torch.arange(bits)).sum(-1)

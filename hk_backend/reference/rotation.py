@@ -1,16 +1,17 @@
-"""The rotation of activations and weights along K, by definition."""
+"""Definition of the rotation of activations and weights along K."""
 
 from __future__ import annotations
 
 import torch
 
 ROTATIONS = (32, 64, 128)
-"""Channels that are rotated together."""
+"""Numbers of channels that may be rotated together."""
 
 
 def rotated(x: torch.Tensor, block: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Each `block` neighbours of the last axis, a multiple of it, times the Hadamard matrix of
-    Sylvester's order divided by sqrt(block): orthogonal and symmetric, so that it undoes itself.
+    """Multiplies each `block` neighbours of the last axis by `hadamard(block)`.
+
+    The matrix is orthogonal and symmetric, so a second rotation undoes the first.
 
     Raises:
         ValueError: `block` is none of `ROTATIONS`, or does not divide the last axis.
@@ -24,8 +25,10 @@ def rotated(x: torch.Tensor, block: int, dtype: torch.dtype = torch.float64) -> 
 
 
 def hadamard(block: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """`[block, block]`, orthogonal and symmetric: element (i, j) is the parity of i & j as a sign,
-    divided by sqrt(block)."""
+    """The Hadamard matrix `[block, block]` in Sylvester's order, divided by sqrt(block).
+
+    Element (i, j) is the parity of i & j as a sign. The matrix is orthogonal and symmetric.
+    """
     signs = torch.ones(1, 1, dtype=dtype)
     while len(signs) < block:
         signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])

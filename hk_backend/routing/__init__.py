@@ -1,1 +1,1 @@
-"""Counts verdicts: routes, metrics, shadow checks."""
+"""Counters of what HK served: routes, metrics, shadow checks."""

@@ -1,21 +1,26 @@
 """The routing counters as Prometheus metrics, summed over the processes of one engine.
 
 An engine computes in one process, answers `/metrics` in another, and may kill the first without
-a word. As in prometheus_client's multiprocess mode, each computing process therefore keeps its
-numbers in memory-mapped files of a shared directory, and the process that is scraped sums them.
-If that mode is on (`PROMETHEUS_MULTIPROC_DIR`), its directory is used and its own collector finds
-the files. Otherwise the engine's first process makes a directory, children inherit its path
-through the environment, and a collector on the default registry reads it.
+a word. So each computing process keeps its numbers in memory-mapped files of a shared directory,
+as in prometheus_client's multiprocess mode. The process that is scraped sums them.
+
+If that mode is on (`PROMETHEUS_MULTIPROC_DIR`), its directory is used, and prometheus_client's own
+collector finds the files. Otherwise the engine's first process makes a directory, and children
+inherit its path through the environment. A collector on the default registry reads it.
 
     hk_backend_calls_total{route, outcome, reason}    layer calls
     hk_backend_tokens_total{route, outcome, reason}   tokens of those calls (attention: prefill's)
     hk_backend_layers_total{route, outcome, reason}   layers of the models that were loaded
     hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
-    hk_backend_unchecked_calls_total{route}           calls that it could not: captured in graphs
-    hk_backend_check_error{route}                     the largest error it found
+    hk_backend_unchecked_calls_total{route}           calls that it could not compare, in graphs
+    hk_backend_check_error{route}                     the largest error that HK_CHECK found
 
-`outcome`: served (by HK), fallback (to the engine, with its reason), dummy (profiling and warm-up:
-not a user's tokens) or captured (by HK, in a graph: once, however often the graph is replayed).
+`outcome` is one of:
+
+- served: HK computed the call.
+- fallback: the engine computed it, for the given reason.
+- dummy: profiling or warm-up, without a user's tokens.
+- captured: HK's launches were captured in a graph, counted once however often it is replayed.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from typing import TYPE_CHECKING
 from hk_backend.routing import metrics_directory
 from hk_backend.routing.routes import Outcome, routes
 
-if TYPE_CHECKING:  # else imported at the first use: see metrics_directory.py
+if TYPE_CHECKING:  # at run time imported on first use: see metrics_directory.py
     from prometheus_client import Metric
     from prometheus_client.mmap_dict import MmapedDict
 
@@ -50,14 +55,14 @@ HELP = {
     ERROR: "Largest error that HK_CHECK found",
 }
 COUNTERS, GAUGES = "counter_hk", "gauge_max_hk"
-"""How prometheus_client tells kind and merging of a file: by the head of its name."""
+"""Prefixes of file names, by which prometheus_client knows a metric's kind and how to merge it."""
 FILE_BYTES = 1 << 16
 
 logger = logging.getLogger(__name__)
 
 
 def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
-    """Count one layer call of `route`: in this process, and for `/metrics`."""
+    """Counts one layer call of `route`, in this process and for `/metrics`."""
     counters = routes.counters(route)
     tally = counters.tally(outcome, reason)
     tally.add(tokens)
@@ -75,7 +80,7 @@ def _call_keys(route: str, outcome: str, reason: str) -> tuple[str, str]:
 
 
 def count_layer(route: str, reason: str = "") -> None:
-    """Count one layer of a loaded model: HK serves it, or leaves it to the engine for `reason`."""
+    """Counts one layer of a loaded model that HK serves, or leaves to the engine for `reason`."""
     counters = routes.counters(route)
     if reason:
         counters.layers_left[reason] += 1
@@ -88,7 +93,7 @@ def count_layer(route: str, reason: str = "") -> None:
 
 
 def count_check(route: str, error: float) -> None:
-    """Count one call of `route` that was compared with the reference."""
+    """Counts one call of `route` that was compared with the reference."""
     counters = routes.counters(route)
     counters.checked_calls += 1
     counters.max_check_error = max(counters.max_check_error, error)
@@ -98,14 +103,14 @@ def count_check(route: str, error: float) -> None:
 
 
 def count_unchecked(route: str) -> None:
-    """Count one call of `route` that could not be compared."""
+    """Counts one call of `route` that could not be compared."""
     counters = routes.counters(route)
     counters.unchecked_calls += 1
     _files.write(COUNTERS, UNCHECKED, (("route", route),), counters.unchecked_calls)
 
 
 def share() -> bool:
-    """Make the directory that child processes inherit, and show it on the default registry.
+    """Makes the directory that child processes inherit, and registers a collector for it.
 
     Returns:
         whether this process is its engine's first (see `metrics_directory.share`).
@@ -118,7 +123,7 @@ def share() -> bool:
 
 
 def processes() -> Iterator[tuple[int, list[Metric]]]:
-    """Each computing process of this engine, and its metrics: `(process id, metrics)`."""
+    """Yields each computing process of this engine, and its metrics: `(process id, metrics)`."""
     from prometheus_client.multiprocess import MultiProcessCollector
 
     shared = metrics_directory.current()
@@ -131,7 +136,7 @@ def processes() -> Iterator[tuple[int, list[Metric]]]:
 
 
 class _Collector:
-    """Sums the files of our own directory (not prometheus_client's: it reads that itself)."""
+    """Sums the files of HK's own directory; prometheus_client reads its own directory itself."""
 
     def describe(self) -> Iterable[Metric]:
         return []  # registering must not read files
@@ -164,17 +169,18 @@ def _key(kind: str, metric: str, labels: Labels) -> str:
 
 
 class _Files:
-    """This process's files, opened when first written; a forked child opens its own."""
+    """The metrics files of this process, opened when first written. A forked child opens its
+    own."""
 
     def __init__(self) -> None:
         self._open: dict[str, MmapedDict | None] = {}
 
     def forget(self) -> None:
-        """For a forked child: those that are open are its parent's."""
+        """Drops the open files in a forked child, as they are its parent's."""
         self._open = {}
 
     def values(self, kind: str) -> MmapedDict | None:
-        """The file of `kind`, if there is a directory for it."""
+        """The file of `kind`, or None if there is no directory for it."""
         if kind not in self._open:
             self._open[kind] = self._make(kind)
         return self._open[kind]
@@ -192,7 +198,7 @@ class _Files:
             return None
         path = shared / f"{kind}{os.getpid()}.db"
         try:
-            # a mapped page that a full disk cannot back would kill the process: reserve it now
+            # reserve the page now: one that a full disk cannot back would kill the process later
             with path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
             return MmapedDict(str(path))

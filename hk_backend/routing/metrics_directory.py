@@ -1,8 +1,8 @@
-"""Where the processes of one engine keep their counters (see metrics.py).
+"""The directory where the processes of one engine keep their counters (see metrics.py).
 
-Separate from metrics.py because an engine's first process may not import prometheus_client yet:
-that package decides at import time whether the process's own numbers are shared, and engines set
-`PROMETHEUS_MULTIPROC_DIR` only after they have read their arguments.
+This module is separate from metrics.py because an engine's first process may not import
+prometheus_client yet. That package decides at import whether a process's numbers are shared, and
+engines set `PROMETHEUS_MULTIPROC_DIR` only after they have read their arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 VARIABLE = "HK_METRICS_DIR"
-"""Set by the first process for its children; not meant for users."""
+"""Environment variable with the directory, which the first process sets for its children."""
 
 logger = logging.getLogger(__name__)
 _shared_by = 0
@@ -25,14 +25,14 @@ _shared_at = 0.0
 
 
 def share() -> bool:
-    """Make the directory that child processes inherit.
+    """Makes the directory that child processes inherit.
 
-    To be called in every process of an engine, before it starts others. A process that
-    multiprocessing started is part of its parent's engine and keeps what it inherited; any
-    other is an engine of its own, whatever its environment says.
+    Call this in every process of an engine before it starts others. A process that multiprocessing
+    started is part of its parent's engine and keeps what it inherited. Any other process is an
+    engine of its own, whatever its environment says.
 
     Returns:
-        whether this process is its engine's first, called for the first time.
+        whether this process is its engine's first, and this its first call.
     """
     global _shared_by, _shared_at
     if parent_process() is not None or _shared_by == os.getpid():
@@ -55,14 +55,16 @@ def _remove(made: str, owner: int) -> None:
 
 
 def own() -> Path | None:
-    """The directory that this engine's first process made."""
+    """The directory that this engine's first process made; None if there is none."""
     made = os.environ.get(VARIABLE)
     return Path(made) if made and Path(made).is_dir() else None
 
 
 def current() -> Path | None:
-    """Where this engine's processes keep their files, if anyone will read them:
-    prometheus_client's own directory, if its multiprocess mode is on."""
+    """Directory for this engine's metrics files; None if nobody would read them.
+
+    If prometheus_client's multiprocess mode is on, it is that package's own directory.
+    """
     theirs = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if theirs:
         return Path(theirs) if Path(theirs).is_dir() else None
@@ -70,5 +72,5 @@ def current() -> Path | None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file was written since this engine started, not by one that ended before."""
+    """Whether a file was written since this engine started, and not by an earlier one."""
     return path.stat().st_mtime >= _shared_at

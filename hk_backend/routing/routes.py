@@ -1,9 +1,8 @@
-"""What every engine plugin shares: per-route counters, the kill switch, the report.
+"""State that every engine plugin shares: counters per route, the kill switch, the report.
 
-A *route* is one engine layer sent to an HK operator. Each call of a routed layer ends in
-exactly one counter: of what HK served, or of a fallback with its reason; calls that are not a
-user's have two of their own. A graph's replays are no calls: nothing of Python runs, and no counter
-moves.
+A *route* is one engine layer sent to an HK operator. Each call of a routed layer moves exactly one
+counter: calls that HK served, or fallbacks by reason. Calls without a user's tokens have two
+counters of their own. Replaying a graph is no call: no Python runs, and no counter moves.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Outcome = Literal["served", "fallback", "dummy", "captured"]
 
 @dataclass(slots=True)
 class Tally:
-    """Calls and tokens under one label."""
+    """Number of calls and tokens under one label."""
 
     calls: int = 0
     tokens: int = 0
@@ -39,16 +38,16 @@ def _tallies() -> defaultdict[str, Tally]:
 class RouteCounters:
     """The counters of one route in this process.
 
-    `served`: prefill work that HK computed. `fallbacks`: prefill work that went to the
-    parent, by reason. `dummy`: profiling and warm-up, kept apart because they are not a user's
-    tokens. `captured`: what HK computes whenever a graph is replayed, counted once, when it is
-    captured.
-
-    `layers`, `layers_left`: where a route is decided layer by layer as a model is loaded, how many
-    HK serves, and how many it left to the parent, by reason. Calls of the latter are not counted:
-    they never reach HK.
-
-    `checked_calls`, `unchecked_calls`: that HK_CHECK compared, and that it could not see.
+    Args:
+        served: prefill work that HK computed.
+        fallbacks: prefill work that went to the parent, by reason.
+        dummy: profiling and warm-up, kept apart as it has no user's tokens.
+        captured: work that HK computes whenever a graph is replayed, counted once at capture.
+        layers: layers that HK serves, if the route is decided per layer while a model loads.
+        layers_left: layers that such a route left to the parent, by reason. Their calls never reach
+            HK and are not counted.
+        checked_calls: calls that HK_CHECK compared.
+        unchecked_calls: calls that HK_CHECK could not see.
     """
 
     served: Tally = field(default_factory=Tally)
@@ -62,7 +61,7 @@ class RouteCounters:
     unchecked_calls: int = 0
 
     def tally(self, outcome: Outcome, reason: str) -> Tally:
-        """Where a call of that outcome is counted; `reason`: of a fallback."""
+        """The tally that counts a call of this outcome; `reason` is that of a fallback."""
         if outcome == "fallback":
             return self.fallbacks[reason]
         tally: Tally = getattr(self, outcome)
@@ -76,7 +75,7 @@ class RouteCounters:
 
 
 class Routes:
-    """All routes of this process: what is on, what is off and why, and their counters."""
+    """All routes of this process: which are off and why, and their counters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,10 +90,15 @@ class Routes:
                 found = self._counters.setdefault(route, RouteCounters())
         return found
 
-    def disable(self, route: str, why: str) -> None:
-        """Switch `route` off for the rest of this process; the first reason is kept."""
+    def disable(self, route: str, why: str) -> bool:
+        """Switches `route` off for the rest of this process; the first reason is kept.
+
+        Returns whether the route was on.
+        """
         with self._lock:
+            was_on = route not in self._off
             self._off.setdefault(route, why)
+        return was_on
 
     def is_disabled(self, route: str) -> bool:
         return route in self._off
@@ -104,14 +108,14 @@ class Routes:
         return SERVED if why is None else refused(why)
 
     def reset(self) -> None:
-        """Forget everything (for tests)."""
+        """Forgets everything (for tests)."""
         self.forget_counters()
         self._off.clear()
 
     def forget_counters(self) -> None:
-        """Count from zero, for a forked child: what it inherited its parent has counted.
+        """Counts from zero in a forked child, as its parent has counted what it inherited.
 
-        Routes that are off stay off: what broke them broke in the child's memory, too.
+        Routes that are off stay off, as whatever broke them broke in the child's memory, too.
         """
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._counters = {}
@@ -145,6 +149,6 @@ class Routes:
 
 
 routes = Routes()
-"""The process-wide instance."""
+"""The instance of this process."""
 
 os.register_at_fork(after_in_child=routes.forget_counters)

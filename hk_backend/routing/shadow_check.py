@@ -1,9 +1,9 @@
 """HK_CHECK: runs the reference for a share of the calls, on the same inputs.
 
-The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`
-(Euclidean norms over the head's channels; a linear layer's output is one head). A head whose
-reference is almost zero is measured against the largest head instead, so that rounding noise is
-not blown up.
+The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`.
+Norms are Euclidean, over the channels of a head; a linear layer's output is one head. A head with a
+reference of almost zero is measured against the largest head instead, so that rounding noise is not
+blown up.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 logger = logging.getLogger(__name__)
 
 SCORES_AT_ONCE = 1 << 22
-"""Query-key-head triples that the reference computes in one piece: bounds its memory."""
+"""Most query-key-head triples that the reference computes at once, which bounds its memory."""
 SMALLEST_NORM = 1e-3
-"""Norms below this share of the call's largest are not divided by."""
+"""Share of the call's largest norm below which a norm is not divided by."""
 
 
 def tolerance(dtype: torch.dtype) -> float:
     """The largest error that rounding explains.
 
-    `1.5 eps`: half for rounding the output, and as much again for probabilities that a kernel
-    may hold in `dtype`, and a margin. `2**-12`: float32 sums and exponentials of large scores.
-    A result scaled by 1.02 (error 0.02) is past it in every dtype.
+    `1.5 eps` covers half an eps for rounding the output, as much again for probabilities that a
+    kernel may hold in `dtype`, and a margin. `2**-12` covers float32 sums and exponentials of large
+    scores. A result scaled by 1.02 (error 0.02) exceeds it in every dtype.
     """
     return 1.5 * torch.finfo(dtype).eps + 2.0**-12
 
@@ -46,9 +46,9 @@ class ShadowCheck:
     """Checks calls of one route against the reference.
 
     Args:
-        route: whose counters keep the largest error.
-        share: of the calls that are checked, 0 to 1. They are drawn at random with a fixed
-            seed: every n-th call would be the same layer's again and again.
+        route: route whose counters keep the largest error.
+        share: share of the calls that are checked, 0 to 1. They are drawn at random with a fixed
+            seed, as every n-th call would always be of the same layer.
     """
 
     def __init__(self, route: str, share: float) -> None:
@@ -60,9 +60,9 @@ class ShadowCheck:
         """Whether to check this call.
 
         Args:
-            is_capturing: whether a graph is being captured, asked only where calls are checked.
-                The call has then computed nothing, and reading from the device would end the
-                capture: it is counted as one that cannot be seen.
+            is_capturing: tells whether a graph is being captured; only asked if calls are checked.
+                Such a call has computed nothing yet, and reading from the device would end the
+                capture. It is counted as a call that could not be seen.
         """
         if self._share <= 0:
             return False
@@ -81,10 +81,10 @@ class ShadowCheck:
         count_unchecked(self._route)
 
     def attention_prefill(self, of: AttentionArguments) -> Verdict:
-        """Compare what a causal call wrote into `out` with the reference.
+        """Compares what a causal call wrote into `out` with the reference.
 
         Returns:
-            a refusal, with the error and the request's shapes, if the error is past tolerance.
+            a refusal, with the error and the request's shapes, if the error exceeds the tolerance.
         """
         with torch.device(of.query.device):
             error = max((largest_error(*pair) for pair in _pieces(of)), default=0.0)
@@ -92,10 +92,11 @@ class ShadowCheck:
         return verdict or refused(f"{verdict.why} at {describe(of)}")
 
     def linear(self, out: torch.Tensor, expected: torch.Tensor, layer: str) -> Verdict:
-        """Compare the output of a linear layer, `[..., N]`, with the reference's in float64.
+        """Compares the output of a linear layer, `[..., N]`, with the reference in float64.
 
         Returns:
-            a refusal, with the error and the name of the `layer`, if it is past tolerance.
+            a refusal, with the error and the name of the `layer`, if the error exceeds the
+            tolerance.
         """
         verdict = self._verdict(largest_error(out, expected), out.dtype)
         return verdict or refused(f"{verdict.why} at {layer}, {out.shape[:-1].numel()} rows")
@@ -125,9 +126,9 @@ def describe(of: AttentionArguments) -> str:
 
 
 def _pieces(of: AttentionArguments) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """`(out, reference)` of a few query rows at a time.
+    """Yields `(out, reference)` of a few query rows at a time.
 
-    Causal rows do not see keys behind them: the first rows of a request are a request of their
+    Causal rows do not see keys behind them, so the first rows of a request are a request of their
     own, with fewer keys.
     """
     starts = of.query_start_loc.tolist()
@@ -147,7 +148,7 @@ def _pieces(of: AttentionArguments) -> Iterator[tuple[torch.Tensor, torch.Tensor
 
 
 def _keys(of: AttentionArguments, request: int, first: int, seen: int) -> dict[str, Any]:
-    """The first keys of a request, as arguments of it alone."""
+    """Arguments with the first `seen` keys of one request."""
     if of.block_table is not None:
         row = of.block_table[request : request + 1]
         return {"block_table": row, "seq_lens": torch.tensor([seen])}
@@ -156,9 +157,9 @@ def _keys(of: AttentionArguments, request: int, first: int, seen: int) -> dict[s
 
 
 def largest_error(out: torch.Tensor, expected: torch.Tensor) -> float:
-    """See the head of this file; infinite where only one side is not a number."""
+    """Error of a call, as the head of this file defines it; infinite if only one side is NaN."""
     actual = out.to(expected.dtype)
-    # past the dtype's largest number infinity is the right answer
+    # past the dtype's largest number, infinity is the right answer
     largest = torch.finfo(out.dtype).max * (1 - torch.finfo(out.dtype).eps)
     overflown = actual.isinf() & (expected * actual.sign() > largest)
     actual, expected = actual.masked_fill(overflown, 0.0), expected.masked_fill(overflown, 0.0)

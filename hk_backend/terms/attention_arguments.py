@@ -1,7 +1,7 @@
 """The arguments of the attention operators.
 
-Built in `ops`, but defined here because devices, reference and shadow check, which are below `ops`,
-take the whole object.
+`ops` makes them. They are defined here because devices, reference and shadow check take the whole
+object, and these rooms are below `ops`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hk_backend.terms.paged_kv import PagedKV
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionArguments:
-    """A call of `ops.attention_prefill`, which says what each argument is.
+    """A call of `ops.attention_prefill`, whose documentation describes each argument.
 
-    Checked by whoever made it for a device. `out` and `lse` are written; `lse` is float32
-    `[num_heads, tokens]`, minus infinity when it comes, or None if it is not needed.
+    Whoever makes one for a device checks the arguments first. `out` and `lse` are written; `lse` is
+    float32 `[num_heads, tokens]`, initially minus infinity, or None if it is not needed.
     """
 
     operator: ClassVar[str] = "attention_prefill"
@@ -51,7 +51,7 @@ class AttentionArguments:
         return self.out.shape[2]
 
     def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values where they lie: packed, or the tensors of the cache."""
+        """The tensors that hold keys and values: the packed ones, or those of the cache."""
         if self.paged_kv is not None:
             return self.paged_kv.key.tensor, self.paged_kv.value.tensor
         assert self.key is not None
@@ -59,12 +59,15 @@ class AttentionArguments:
         return self.key, self.value
 
     def factors(self) -> tuple[float, float, torch.Tensor | None, torch.Tensor | None]:
-        """Of the scores and of the output, all scales that are numbers in them; and the scales
-        that are tensors, of keys and of values."""
+        """Factors of the scores and of the output, and the tensor scales of keys and of values.
+
+        The two factors include every scale that is a number. A tensor scale is None if there is
+        none.
+        """
         scale = self.query.shape[2] ** -0.5 if self.scale is None else float(self.scale)
         k_scale, v_scale, value_factor = self.k_scale, self.v_scale, 1.0
         k_tensor = v_tensor = None
-        # test for a float first: testing for a tensor takes longer
+        # test for a float first, as the test for a tensor takes longer
         if isinstance(k_scale, float) or not isinstance(k_scale, torch.Tensor):
             scale *= k_scale
         else:
@@ -78,7 +81,7 @@ class AttentionArguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeArguments:
-    """A call of `ops.merge_attention`; `out` and `lse` are written."""
+    """A call of `ops.merge_attention`. `out` and `lse` are written."""
 
     operator: ClassVar[str] = "merge_attention"
     written: ClassVar[tuple[str, ...]] = ("out", "lse")

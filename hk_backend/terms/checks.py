@@ -8,12 +8,12 @@ import torch
 
 
 def bad(argument: str, found: object, expected: str) -> NoReturn:
-    """Raise the error of a bad argument: its name, its value, what would be valid."""
+    """Raises the error of a bad argument: its name, its value, and what would be valid."""
     raise ValueError(f"{argument}: {found} is not valid: expected {expected}")
 
 
 def check_no_grad(**tensors: torch.Tensor | None) -> None:
-    """Refuse what would need a backward.
+    """Refuses tensors that would need a backward pass.
 
     Raises:
         ValueError: a tensor requires grad where gradients are being recorded.

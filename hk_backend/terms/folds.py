@@ -1,4 +1,4 @@
-"""Which rotations of a checkpoint its other weights do: values of `--fold`.
+"""Values of `--fold`: which rotations of a checkpoint are folded into its other weights.
 
 See `hk_backend.quantize.folding`.
 """
@@ -8,5 +8,8 @@ from __future__ import annotations
 NONE, HEADS, ALL = "none", "heads", "all"
 FOLDS = (NONE, HEADS, ALL)
 FOLD_KEY = "hk_folded"
-"""At the top level of a checkpoint's `quantization_config`, if it is not `NONE`: stock readers look
-past it, as they may, but whoever adds to a layer's outputs or reads hidden states must know."""
+"""Key of the folds, at the top level of `quantization_config`, unless they are `NONE`.
+
+Stock readers ignore the key, and may. Code that adds to a layer's outputs or reads hidden states
+has to know the folds.
+"""

@@ -1,7 +1,8 @@
-"""The arguments from which a device computes linear layers, packed weights and quantised tensors.
+"""The arguments of linear layers, packed weights and quantised tensors, as devices take them.
 
-Built and checked in `ops`, but defined here because devices, which are below `ops`, take the whole
-object. Every x is `[M, K]`, bfloat16, float16 or float32, contiguous along K with any row stride.
+`ops` makes and checks them. They are defined here because devices are below `ops` and take the
+whole object. Every x is `[M, K]`, bfloat16, float16 or float32, contiguous along K with any row
+stride.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class LinearArguments:
         weight: W, packed by this device.
         bias: `[N]`, bfloat16, float16 or float32, contiguous, or None.
         out: `[M, N]`, contiguous, bfloat16, float16 or float32; written.
-        x_scales: x holds FP8 codes already, `[M, K]`, and this is what they are multiplied by:
-            float32 `[M, 1]` or `[1, 1]` (of rows), or `[M, ceil(K / 128)]` (of 128 of a row), any
-            strides; None: x is to be rounded as the weight says.
+        x_scales: scales of x, which then holds FP8 codes `[M, K]`: float32 `[M, 1]` or `[1, 1]`
+            (per row), or `[M, ceil(K / 128)]` (per 128 of a row), any strides. None: the device
+            rounds x as the weight says.
     """
 
     operator: ClassVar[str] = "linear"
@@ -38,7 +39,7 @@ class LinearArguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookUpArguments:
-    """Rows of a packed weight.
+    """A look-up of rows of a packed weight.
 
     Args:
         ids: int64 `[M]`, contiguous.
@@ -55,14 +56,14 @@ class LookUpArguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackWeightArguments:
-    """A weight in the device's own layout.
+    """The packing of a weight into the device's own layout.
 
     Args:
-        weight: as `ops.pack_weight` takes it, any strides.
-        scales: mx formats: the e8m0 codes, uint8 `[N, K / 32]`, any strides; else None.
-        factors: formats that have a NaN code: float32 `[N]`, contiguous; NaN is written where
-            a column holds a NaN code, which is packed as zero. Else None.
-        activations: how `linear` will round x (`ops.pack_weight`): a layout may depend on it.
+        weight: tensor in the form that `ops.pack_weight` takes, any strides.
+        scales: for mx formats the e8m0 codes, uint8 `[N, K / 32]`, any strides; else None.
+        factors: for formats with a NaN code float32 `[N]`, contiguous; else None. A NaN code is
+            packed as zero, and the factor of its row becomes NaN.
+        activations: how `linear` will round x (`ops.pack_weight`), as a layout may depend on it.
         data: uint8 `[bytes]`, as many as the device asked for; written.
     """
 
@@ -80,13 +81,13 @@ class PackWeightArguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizeFp8Arguments:
-    """Round `x / scale` to FP8, saturating, one scale per group of elements.
+    """A rounding of `x / scale` to FP8, saturating, with one scale per group of elements.
 
     Args:
         group: (rows, columns) that share a scale; the last group of either axis may be short.
-        divide: elements are divided by their scale; else multiplied by `1 / scale`, rounded
-            to float32 first.
-        dynamic: `scales` are computed and written; else they are given.
+        divide: whether elements are divided by their scale. Else they are multiplied by
+            `1 / scale`, which is rounded to float32 first.
+        dynamic: whether `scales` are computed and written. Else they are given.
         codes: `[M, K]`, contiguous, float8_e4m3fn or float8_e4m3fnuz; written.
         scales: float32 `[ceil(M / rows), ceil(K / columns)]`; contiguous on the cpu device.
     """
@@ -103,11 +104,11 @@ class QuantizeFp8Arguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizeMxArguments:
-    """Round to an mx format (`ops.quantize_mx` says how).
+    """A rounding to an mx format, as `ops.quantize_mx` defines it.
 
     Args:
-        rotation: neighbours of a row that are rotated first: 32, 64, 128, or 0.
-        round_scale_even: the rule "even" for scales; else "floor".
+        rotation: neighbours of a row that are rotated together first: 32, 64, 128, or 0 for none.
+        round_scale_even: whether scales follow the rule "even"; else "floor".
         codes: uint8 `[M, K * bits / 8]`, contiguous; written.
         scales: uint8 `[M, K / 32]`, contiguous; written.
     """

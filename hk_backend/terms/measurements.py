@@ -1,9 +1,9 @@
-"""The file that keeps what was measured on one machine: times of layers, by HK and by an engine,
-and of launches of HK's GPU kernels.
+"""The file of measurements of one machine: times of layers, and of launches of HK's GPU kernels.
 
     {"format": 1, "machine": {...}, "layers": [{...}, ...], "launches": [{...}, ...]}
 
-`hk_backend.measurements` finds, reads and writes such files; `HK_EVIDENCE` may name one.
+Times of layers are by HK and by an engine. `hk_backend.measurements` finds, reads and writes such
+files; `HK_EVIDENCE` may name one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Rows = Annotated[int, Field(ge=1)]
 Source = Literal["measured", "modelled"]
 MEASURED: Source = "measured"
 MODELLED: Source = "modelled"
-"""The sources of a launch's time: a GPU, or the emulator's clock."""
+"""Sources of a launch's time: a GPU, or the emulator's clock."""
 Microseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MeasurementsError(ValueError):
-    """A file that does not hold measurements; the message names it and says why."""
+    """A file does not hold measurements; the message names it and says why."""
 
 
 class _Record(BaseModel):
@@ -32,11 +32,16 @@ class _Record(BaseModel):
 
 
 class Machine(_Record):
-    """Everything outside a layer that decides how fast it is; two equal machines share a file.
+    """Everything outside a layer that decides how fast it is; equal machines share a file.
 
-    `processor`: the name of the CPU or GPU. `torch`, `hk_backend`: versions. `build`: a digest of
-    HK's compiled kernels. `threads`: of torch. `limits`: the environment variables that restrict
-    the instruction sets of torch or oneDNN, as "NAME=value", sorted.
+    Args:
+        processor: name of the CPU or GPU.
+        torch: version of torch.
+        hk_backend: version of hk_backend.
+        build: digest of HK's compiled kernels.
+        threads: number of torch's threads.
+        limits: environment variables that restrict the instruction sets of torch or oneDNN, as
+            "NAME=value", sorted.
     """
 
     processor: Name
@@ -48,7 +53,7 @@ class Machine(_Record):
 
 
 class Times(_Record):
-    """Two medians for one number of rows, in microseconds: HK's, and the engine's."""
+    """Median times for one number of rows, in microseconds, by HK and by the engine."""
 
     rows: Rows
     ours: Microseconds
@@ -58,8 +63,10 @@ class Times(_Record):
 class MeasuredLayer(_Record):
     """One kind of layer (`hk_backend.engine.evidence.Kind`) and its times.
 
-    `engine_version`: of the engine that was measured. `times`: ascending in rows, at least one.
-    `unmeasured`: numbers of rows that would have taken too long to measure.
+    Args:
+        engine_version: version of the measured engine.
+        times: at least one, ascending in rows.
+        unmeasured: numbers of rows that would have taken too long to measure.
     """
 
     operator: Name
@@ -80,17 +87,19 @@ class MeasuredLayer(_Record):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The kind of layer and the engine's version: whatever the times belong to."""
+        """Identity of the times: the kind of layer and the engine's version."""
         kind = (self.operator, self.engine, self.device, self.layer, self.theirs)
         return (*kind, self.engine_version)
 
 
 class MeasuredLaunch(_Record):
-    """The fastest launch that was found for `m` rows times a weight `[n, k]`, on a GPU.
+    """The fastest launch found on a GPU for `m` rows times a weight `[n, k]`.
 
-    `activations`, `weights`, `scales`: a `kernels.gemm_formats.Format`. `splits`: workgroups that
-    share the depth of a tile. `microseconds`: in a stream, behind another launch. `sha256`: of the
-    kernel's code object.
+    Args:
+        activations, weights, scales: fields of a `kernels.gemm_formats.Format`.
+        splits: workgroups that share the depth of a tile.
+        microseconds: time in a stream, behind another launch.
+        sha256: digest of the kernel's code object.
     """
 
     arch: Name
@@ -109,13 +118,13 @@ class MeasuredLaunch(_Record):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Everything that the launch was found for."""
+        """Identity of the problem that the launch solves, and of the GPU."""
         format = (self.activations, self.weights, self.scales)
         return (self.arch, self.compute_units, *format, self.n, self.k, self.m, self.source)
 
 
 class Measurements(_Record):
-    """The whole file; each kind of layer, and each problem of a launch, is there once."""
+    """The whole file. Each kind of layer, and each problem of a launch, occurs once."""
 
     format: Literal[1] = 1
     machine: Machine
@@ -132,18 +141,18 @@ class Measurements(_Record):
         return self
 
     def find(self, key: tuple[str, ...]) -> MeasuredLayer | None:
-        """The layer with this `MeasuredLayer.key`, if the file holds it."""
+        """The layer with this `MeasuredLayer.key`; None if the file does not hold it."""
         return next((layer for layer in self.layers if layer.key == key), None)
 
     def merged(self, other: Measurements) -> Measurements:
-        """Both files' records; where both hold one, `other`'s. `machine` stays."""
+        """The records of both files. If both hold one, `other`'s counts. `machine` stays."""
         layers = {each.key: each for each in (*self.layers, *other.layers)}
         launches = {each.key: each for each in (*self.launches, *other.launches)}
         update = {"layers": tuple(layers.values()), "launches": tuple(launches.values())}
         return self.model_copy(update=update)
 
     def as_text(self) -> str:
-        """The JSON text that `read` reads."""
+        """JSON text that the function `read` reads."""
         return self.model_dump_json(indent=1) + "\n"
 
 
@@ -151,7 +160,7 @@ def read(path: Path) -> Measurements:
     """Read and check a whole file.
 
     Raises:
-        MeasurementsError: it cannot be read, or it is not such a file; one line.
+        MeasurementsError: the file cannot be read, or does not hold measurements; one line.
     """
     try:
         return Measurements.model_validate_json(path.read_bytes())

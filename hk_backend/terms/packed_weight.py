@@ -1,4 +1,4 @@
-"""`PackedWeight`: the form of a weight that a device's kernels read and operator schemas carry."""
+"""`PackedWeight`: a weight in the form that a device's kernels read and operator schemas carry."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
 
 HOST_LAYOUTS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 LAYOUTS = (*HOST_LAYOUTS, "gfx950")
-"""Whose packing it is; a device reads its own only."""
+"""Layouts of packed weights, each named for its kind of device, which reads only its own."""
 
 SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, int[] weight"
-"""A packed weight among the arguments of a registered operator."""
+"""Schema text of a packed weight among the arguments of a registered operator."""
 FLAT_VALUES = 5
-"""How many these are."""
+"""Number of arguments in `SCHEMA`."""
 TENSORS = ("data", "factors", "block_scales", "input_scale")
-"""The fields of `PackedWeight` that are tensors, in the order of `SCHEMA`."""
+"""Names of the tensor fields of `PackedWeight`, in the order of `SCHEMA`."""
 FlatWeight = Sequence[Any]
-"""They: four tensors or None, and the ints."""
+"""The arguments of `SCHEMA`: four tensors or None, and the ints."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeight:
-    """A weight `[n, k]` as a device packed it: a few tensors and ints, to register in a module.
+    """A weight `[n, k]` that a device has packed: a few tensors and ints, to register in a module.
 
     Args:
         data: uint8 `[bytes]`, the codes, and the scales of mx formats.
-        factors: float32 `[n]`, what each column of `x @ codes.T` is multiplied by; None: by 1.
-            NaN where the weight's row holds a NaN code, which `data` holds as zero.
+        factors: float32 `[n]`, factor of each column of `x @ codes.T`; None: all are 1. It is NaN
+            where the weight's row holds a NaN code, which `data` holds as zero.
         block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
         input_scale: float32 `[1]`, the static scale of the activations, or None.
-        layout: the instruction set, or the GPU's arch, that it is packed for.
-        rotation: neighbours along K of x that are rotated before anything else; 0: none.
+        layout: the instruction set, or the GPU's arch, that the weight is packed for.
+        rotation: neighbours along K of x that are rotated together first; 0: none.
     """
 
     data: torch.Tensor
@@ -50,12 +50,12 @@ class PackedWeight:
     rotation: int = 0
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors that it has, by field."""
+        """The tensors that are not None, by field."""
         named = ((name, getattr(self, name)) for name in TENSORS)
         return {name: tensor for name, tensor in named if tensor is not None}
 
     def as_ints(self) -> list[int]:
-        """The rest, as the registered operator takes it."""
+        """All other fields as ints, which the registered operator takes."""
         return [
             _FORMAT_NAMES.index(self.format),
             self.n,
@@ -71,7 +71,7 @@ class PackedWeight:
 
     @classmethod
     def from_flat(cls, flat: Sequence[Any]) -> PackedWeight:
-        """What `flat()` gave, together again."""
+        """Rebuilds the weight from the result of `flat`."""
         data, factors, block_scales, input_scale, ints = flat
         format, n, k, activations, rotation, layout = ints
         return cls(
@@ -89,7 +89,7 @@ class PackedWeight:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
-        """What `tensors()` and `as_ints()` gave, together again."""
+        """Rebuilds the weight from the results of `tensors` and `as_ints`."""
         return cls.from_flat([*(tensors.get(name) for name in TENSORS), ints])
 
     @property

@@ -1,10 +1,9 @@
-"""`PagedKV`: how to read any engine's KV cache in place.
+"""`PagedKV`: describes an engine's KV cache, so that kernels read it in place.
 
-A cache is addressed by (block, head, token in block, channel). Engines store these axes
-in many orders, and some split token, channel or both into an outer and an inner part so that a
-kernel reads `x` neighbours at once; plain strides cannot express that. Both tensors are
-therefore described by six strides and two split sizes, derived here from a *layout string*
-that names the axes of the tensor that the engine hands over:
+A cache is addressed by (block, head, token in block, channel). Engines store these axes in many
+orders. Some split token, channel or both into an outer and an inner part, so that a kernel reads
+`x` neighbours at once. Plain strides cannot express that, so six strides and two split sizes
+describe each tensor. They are derived from a *layout string*, which names the axes of the tensor:
 
     "B H N D"       vLLM HND            "B N H D"        vLLM NHD, SGLang's pool
     "B H N 2D"      keys, then values, in one row per token (one tensor for both)
@@ -44,12 +43,12 @@ class CacheView:
     channel_split: int
 
     def as_ints(self) -> list[int]:
-        """Strides and splits as the flat list that crosses the operator schema."""
+        """Strides and splits as the flat list that the operator schema carries."""
         return [*self.strides, self.token_split, self.channel_split]
 
     @classmethod
     def from_ints(cls, tensor: torch.Tensor, ints: Sequence[int]) -> CacheView:
-        """The tensor and what `as_ints` gave, together again."""
+        """Rebuilds the view from the tensor and the result of `as_ints`."""
         block, head, token, inner_token, channel, inner_channel, *splits = ints
         return cls(tensor, (block, head, token, inner_token, channel, inner_channel), *splits)
 
@@ -70,7 +69,7 @@ class PagedKV:
     num_kv_heads: int
     head_size: int
     value_size: int
-    """Channels of a value; of a key: `head_size`."""
+    """Channels of a value. `head_size` is those of a key."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,8 +82,8 @@ class PagedKV:
         """Keys and values in two tensors (or two views of one), each with its layout string.
 
         Raises:
-            ValueError: a layout string that is not of the form above, does not fit its
-                tensor, or keys and values that disagree in blocks, heads or tokens.
+            ValueError: a layout string is not of the form above or does not fit its tensor, or
+                keys and values differ in blocks, heads or tokens.
         """
         key_sizes, key_view = _parse(key, key_layout, "key")
         value_sizes, value_view = _parse(value, value_layout, "value")
@@ -140,14 +139,14 @@ class PagedKV:
         return cls.from_views(cache.select(axis, 0), rest, cache.select(axis, 1), rest)
 
     def as_ints(self) -> list[int]:
-        """The flat description that crosses the operator schema (21 integers)."""
+        """The flat description that the operator schema carries (21 integers)."""
         counts = (self.num_blocks, self.block_size, self.num_kv_heads)
         channels = (self.head_size, self.value_size)
         return [*self.key.as_ints(), *self.value.as_ints(), *counts, *channels]
 
     @classmethod
     def from_ints(cls, key: torch.Tensor, value: torch.Tensor, ints: Sequence[int]) -> PagedKV:
-        """The two tensors and what `as_ints` gave, together again."""
+        """Rebuilds the cache from its two tensors and the result of `as_ints`."""
         views = CacheView.from_ints(key, ints[:8]), CacheView.from_ints(value, ints[8:16])
         return cls(*views, *ints[16:])
 
@@ -155,7 +154,7 @@ class PagedKV:
 def _parse(
     tensor: torch.Tensor, layout: str, name: str
 ) -> tuple[tuple[int, int, int, int], CacheView]:
-    """Sizes (B, H, N, D) and the addressing of one tensor under its layout string."""
+    """Sizes (B, H, N, D) and addressing of one tensor, according to its layout string."""
     axes = layout.split()
     inner = dict(axis.split("/", 1) for axis in axes if "/" in axis)  # {"N": "x"}: N is split
     parts = sorted(inner.values())
@@ -174,7 +173,7 @@ def _parse(
     stride = dict(zip(axes, tensor.stride(), strict=True))
 
     def axis(letter: str) -> tuple[int, int, int, int]:
-        """(size, outer stride, inner stride, split) of N or D."""
+        """Returns (size, outer stride, inner stride, split) of N or D."""
         if letter not in inner:
             return size[letter], 0, stride[letter], max(size[letter], 1)
         part = inner[letter]

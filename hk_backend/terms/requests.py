@@ -1,4 +1,4 @@
-"""What an operator, and the device below it, are asked to serve, before any tensor exists."""
+"""Requests to an operator, and to the device below it, before any tensor exists."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """What decides whether a layer's prefill attention is served.
+    """Facts that decide whether a layer's prefill attention is served.
 
-    `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
-    `head_size_v`: channels of a value; None: `head_size`, those of a key.
-    `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
-    they are known.
+    Args:
+        kv_dtype: dtype of the keys and values that are read (the cache's, if paged).
+        head_size_v: channels of a value; None: `head_size`, the channels of a key.
+        cache_layouts: layout strings of a paged cache's keys and values (see `PagedKV`), if known.
     """
 
     operator: ClassVar[str] = "attention_prefill"
@@ -38,18 +38,21 @@ class AttentionRequest:
 
     @property
     def value_size(self) -> int:
-        """Channels of a value."""
+        """Number of channels of a value."""
         return self.head_size if self.head_size_v is None else self.head_size_v
 
 
 @dataclass(frozen=True, slots=True)
 class LinearRequest:
-    """What decides whether a linear layer is served.
+    """Facts that decide whether a linear layer is served.
 
-    `dtype`: of x. `format`, `activations`: names, see `pack_weight`. `scale_kind`: of the
-    weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block" (128 x 128) or "mx"; None if
-    it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
-    no bias. `rotation`: see `pack_weight`.
+    Args:
+        dtype: dtype of x.
+        format, activations, rotation: see `pack_weight`.
+        scale_kind: scales of the weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block"
+            (128 x 128) or "mx". None: the only kind that the format has.
+        out_dtype: dtype of the result; None: that of x.
+        bias_dtype: dtype of the bias; None: there is no bias.
     """
 
     operator: ClassVar[str] = "linear"

@@ -1,4 +1,4 @@
-"""The answer of an envelope."""
+"""The answer of an envelope, the set of requests that an operator serves."""
 
 from __future__ import annotations
 
@@ -20,5 +20,6 @@ SERVED = Verdict(True)
 
 
 def refused(why: str) -> Verdict:
-    """A negative verdict; `why` is one line, shown to the user and used as a counter label."""
+    """Makes a negative verdict. `why` is one line, shown to the user and used as a counter
+    label."""
     return Verdict(False, why)

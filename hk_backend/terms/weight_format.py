@@ -13,17 +13,21 @@ MX_BLOCK = 32
 FP8_BLOCK = 128
 """Rows and columns of a weight, and channels of a token, that share one FP8 block scale."""
 MIN_FP8_SCALE = 1.0 / 512
-"""Times `1 / quantised_max`: the smallest dynamic FP8 scale (vLLM's input_quant_fp8.py)."""
+"""`quantised_max` times the smallest dynamic FP8 scale (vLLM's input_quant_fp8.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What is to know of a format.
+    """Facts of a number format.
 
-    `bits`: of an element. `max`: the largest finite element. `max_exponent`: floor(log2(max)).
-    `mantissa_bits`: explicit ones. `dtype`: of a weight tensor as a checkpoint holds it; uint8
-    where codes are narrower than a byte. `quantised_max`: what a dynamic scale maps the largest
-    value to, and where quantising saturates; 0 for formats that nothing is quantised to.
+    Args:
+        bits: bits of an element.
+        max: the largest finite element.
+        max_exponent: floor(log2(max)).
+        mantissa_bits: number of explicit mantissa bits.
+        dtype: dtype of a checkpoint's weight tensor; uint8 where codes are narrower than a byte.
+        quantised_max: the value to which a dynamic scale maps the largest input, and at which
+            quantising saturates; 0 for formats that nothing is quantised to.
     """
 
     name: str
@@ -48,19 +52,19 @@ class Format:
 
     @property
     def has_nan_code(self) -> bool:
-        """Quantised elements that are NaN exist (FP8, also inside mxfp8)."""
+        """Whether quantised elements can be NaN (FP8, also inside mxfp8)."""
         return self.is_quantised and self.bits == 8
 
     @property
     def activations(self) -> tuple[str, ...]:
-        """How activations may be rounded for such a weight; see `pack_weight`."""
+        """Names of the ways to round activations for such a weight; see `pack_weight`."""
         if self.is_fp8:
             return ("none", "token", "tensor", "token_block")
         return ("none", "mx", *ROTATED) if self.is_mx else ("none",)
 
     @property
     def k_multiple(self) -> int:
-        """What K must be a multiple of."""
+        """Number that K must be a multiple of."""
         return MX_BLOCK if self.is_mx else 8
 
     def row_codes(self, k: int) -> int:
@@ -81,7 +85,7 @@ FORMATS: dict[str, Format] = {
         Format("fp16", 16, 65504.0, 15, 10, torch.float16),
         Format("bf16", 16, torch.finfo(torch.bfloat16).max, 127, 7, torch.bfloat16),
         Format("fp8_e4m3fn", 8, 448.0, 8, 3, _FP8, 448.0),
-        # 224, not 240: what vLLM quantises to on GPUs with fnuz (quant_utils.py, get_fp8_min_max)
+        # 224, not 240: vLLM quantises to that on GPUs with fnuz (quant_utils.py, get_fp8_min_max)
         Format("fp8_e4m3fnuz", 8, 240.0, 7, 3, torch.float8_e4m3fnuz, 224.0),
         Format("mxfp8", 8, 448.0, 8, 3, _FP8, 448.0),
         Format("mxfp6_e2m3", 6, 7.5, 2, 3, torch.uint8, 7.5),
@@ -90,14 +94,13 @@ FORMATS: dict[str, Format] = {
     )
 }
 ROTATED = {"rotated": "none", "mx_rotated": "mx"}
-"""Activations that are rotated first, and how they are rounded then."""
+"""Activations that are rotated first, each with the rounding that follows."""
 ACTIVATIONS = ("none", "token", "tensor", "token_block", "mx", *ROTATED)
 FLOAT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def rotated_activations(rounding: str, rotation: int) -> str:
-    """The name of activations that are rounded as by "none" or "mx", and rotated before that if
-    `rotation` is not 0."""
+    """Name of activations with this rounding, "none" or "mx", after a rotation unless that is 0."""
     if not rotation:
         return rounding
     return next(name for name, after in ROTATED.items() if after == rounding)
@@ -119,7 +122,7 @@ def format_of_fp8(dtype: torch.dtype) -> Format:
     """The format of an FP8 dtype.
 
     Raises:
-        ValueError: another dtype.
+        ValueError: the dtype is not FP8.
     """
     name = str(dtype).removeprefix("torch.float8_")
     if f"fp8_{name}" not in FORMATS:

@@ -1,1 +1,1 @@
-"""How long a kernel takes on a GPU, by a model: no figure here was measured."""
+"""A model of how long a kernel takes on a GPU: no figure here was measured."""

@@ -1,4 +1,4 @@
-"""What a launch could reach at most, and what keeps it from it."""
+"""The highest rates that a launch could reach, and what keeps it below them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from hk_backend.timing.workgroup import Clocks, Workgroup
 
 Kind = Literal["unit", "latency", "issue", "tail", "launch"]
 QUEUES = ("matrix busy", "vector busy", "lds busy", "memory busy")
-"""Stalls in front of a unit that works; the others are waits for a result or for another wave."""
+"""Stalls because a unit is busy; all other stalls wait for a result or for another wave."""
 ISSUE = ("other wave", "itself")
-"""Stalls for a turn: the unit takes another wave's instruction, or the wave's last one lasts."""
+"""Stalls until the wave may issue: the unit takes another wave's instruction, or the wave's
+previous instruction is not done."""
 BUSY = 0.6
-"""Of the launch's clocks: a unit that works for more of them is what bounds it."""
+"""Share of the launch's clocks from which on a busy unit counts as what bounds the launch."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the whole device."""
+    """Highest rates of the whole device."""
 
     peak_flops: float
-    """Per second, of these matrix instructions at the peak clock; 0 without any."""
+    """FLOPs per second of the kernel's matrix instructions at the peak clock; 0: it has none."""
     clocked_flops: float
-    """The same at the modelled clock."""
+    """FLOPs per second of the same instructions at the modelled clock."""
     hbm_bytes: float
-    """Per second, reads."""
+    """Bytes per second that the HBM can read."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What most of the launch's time goes to.
+    """The activity that takes most of the launch's time.
 
     launch: nothing runs yet. unit: the busiest unit works. tail: CUs have no workgroup, or fewer
-    than they hold. latency: the busiest unit has nothing to do, because waves wait; issue: because
-    they issue to others.
+    than they hold. latency: the busiest unit is idle because waves wait. issue: the busiest unit is
+    idle because waves issue to other units.
     """
 
     kind: Kind
     unit: str
-    """The busiest."""
+    """Name of the busiest unit."""
     unit_share: float
-    """Of the launch's clocks, in which that works."""
+    """Share of the launch's clocks in which the busiest unit works."""
     tail_share: float
-    """In which a CU's place for a workgroup is empty."""
+    """Share of the launch's clocks in which a CU's place for a workgroup is empty."""
     launch_share: float
-    """Of its time: its own cost."""
+    """Share of the launch's time that the launch itself costs, before any workgroup runs."""
 
 
 def limits(modelled: Modelled, workgroup: Workgroup) -> Limits:
@@ -61,14 +62,14 @@ def limits(modelled: Modelled, workgroup: Workgroup) -> Limits:
 
 
 def is_matrix_bound(modelled: Modelled, limit: Limits) -> bool:
-    """Whether its FLOPs take longer than its bytes, each at its limit."""
+    """Whether the launch's FLOPs take longer than its bytes, each at the device's limit."""
     if not limit.clocked_flops:
         return False
     return modelled.flops / limit.clocked_flops >= modelled.bytes / limit.hbm_bytes
 
 
 def bound(modelled: Modelled, clocks: Clocks) -> Bound:
-    """`clocks`: of the waves of the longest workgroup."""
+    """Find what bounds the launch; `clocks`: those of the longest workgroup's average wave."""
     unit, share = next(iter(units(modelled).items()))
     tail, launch = 1 - modelled.busy_share, launch_share(modelled)
     idle = 1 - share - tail
@@ -83,10 +84,10 @@ def bound(modelled: Modelled, clocks: Clocks) -> Bound:
 
 
 def waiting(clocks: Clocks) -> float:
-    """For results, and for other waves."""
+    """Clocks in which the average wave waits for results or for other waves."""
     return sum(value for name, value in clocks.stalls.items() if name not in QUEUES + ISSUE)
 
 
 def issuing(clocks: Clocks) -> float:
-    """Instructions, or waiting for the turn."""
+    """Clocks in which the average wave issues instructions or waits to issue one."""
     return sum(clocks.issue.values()) + sum(clocks.stalls.get(name, 0.0) for name in ISSUE)

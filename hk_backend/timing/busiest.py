@@ -1,4 +1,4 @@
-"""What takes most of a launch's time."""
+"""The activity that takes most of a launch's time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ LAUNCH, IDLE = "launch", "idle CUs"
 
 @dataclass(frozen=True)
 class Busiest:
-    """`name`: a unit of the CU, `LAUNCH`, or `IDLE`: CUs without a workgroup. `share`: of the
-    launch's time for which it is so; what is missing to 1 is spent waiting for something else."""
+    """The activity that takes the largest share of a launch's time.
+
+    `name`: a unit of the CU, `LAUNCH`, or `IDLE` (CUs without a workgroup). `share`: this
+    activity's share of the launch's time; the rest is spent waiting for something else.
+    """
 
     name: str
     share: float
@@ -27,12 +30,12 @@ def units(modelled: Modelled) -> dict[str, float]:
 
 
 def launch_share(modelled: Modelled) -> float:
-    """Of the launch's time: its own cost, in which no workgroup runs."""
+    """Share of the launch's time in which no workgroup runs: the cost of launching."""
     return 1 - modelled.clocks / modelled.clock_ghz / 1e3 / modelled.microseconds
 
 
 def busiest(modelled: Modelled) -> Busiest:
-    """The largest share."""
+    """The activity with the largest share of the launch's time."""
     running = 1 - launch_share(modelled)
     shares = {**units(modelled), IDLE: 1 - modelled.busy_share}
     largest = max(shares, key=lambda name: shares[name])

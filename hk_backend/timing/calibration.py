@@ -1,4 +1,4 @@
-"""How far the model is from published figures: the one place that says so (docs/timing.md)."""
+"""Error of the timing model against published figures, stated only here (docs/timing.md)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ ERRORS: Mapping[str, float] = {
     "quantize_fp8": MEMORY,
     "traffic": MEMORY,
 }
-"""By operator: root mean square of the relative errors over the published figures of such kernels,
-of attention and GEMM together, of what memory bounds together."""
+"""Root mean square of the relative errors over published figures, for each operator.
+
+Attention and GEMM share one error, and so do the memory-bound operators."""
 UNCOMPARED: Mapping[str, str] = {
     "attention_merge": "nobody publishes the time of so short a launch of its kind",
     "measure": "nobody publishes the time of single instructions",
 }
-"""By operator: why there is no error."""
+"""Why an operator has no error, for each operator that was compared with nothing."""
 
 
 def error_of(operator: str) -> float | None:
-    """Share of 1; None where the model was compared with nothing."""
+    """Relative error (0.05: 5%) of an operator; None: no published figure to compare with."""
     return ERRORS.get(operator)
 
 
 def statement(operator: str) -> str:
-    """What stands beside every modelled figure."""
+    """The note that stands beside every modelled figure of an operator."""
     error = error_of(operator)
     if error is None:
         why = UNCOMPARED.get(operator)

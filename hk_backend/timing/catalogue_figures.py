@@ -1,10 +1,10 @@
-"""Writes what the timing model says of every kernel into the catalogue's indexes, after a build.
+"""Writes the modelled figures of every kernel into the catalogue's indexes, after a build.
 
     make modelled
     python -m hk_backend.timing.catalogue_figures [--output FOLDER]
 
-The build (hk_backend/kernels/toolchain/build.py) knows no model: it leaves the place of new code
-empty.
+The build (hk_backend/kernels/toolchain/build.py) does not run the model: it leaves the figures of
+new code empty.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hk_backend.timing.launch import trace
 from hk_backend.timing.standard import LAUNCHES, shapes_of
 
 Figures = dict[str, ModelledLaunch]
-"""By the name of the shape."""
+"""Modelled figures of one kernel, by the name of the shape."""
 
 
 def figures(entry: KernelEntry) -> Figures:
-    """Of a kernel on its operator's standard shapes, rounded as the catalogue keeps them.
+    """Modelled figures of a kernel on its standard shapes, rounded for the catalogue.
 
-    Raises `RuntimeError` for a kernel that cannot go on in the emulator.
+    Raises `RuntimeError` if the emulator cannot execute the kernel to its end.
     """
     found = {}
     for name, shape in shapes_of(entry).items():
@@ -52,13 +52,13 @@ def figures(entry: KernelEntry) -> Figures:
 
 
 def of_all(entries: Sequence[KernelEntry], workers: int) -> Iterable[tuple[KernelEntry, Figures]]:
-    """As they are done, as many at a time as there are workers."""
+    """Yields each kernel with its figures, in order; `workers` threads model them."""
     with ThreadPoolExecutor(workers) as pool:
         yield from zip(entries, pool.map(figures, entries), strict=True)
 
 
 def write(folder: Path, arch: str, found: dict[str, Figures]) -> None:
-    """Into the indexes of an arch, by the names of its kernels; the rest of them stays."""
+    """Write figures, by kernel name, into the indexes of an arch; other fields stay."""
     for path in sorted((folder / arch).glob("*.json")):
         data = json.loads(path.read_text())
         for kernel in data["kernels"]:
@@ -68,7 +68,7 @@ def write(folder: Path, arch: str, found: dict[str, Figures]) -> None:
 
 
 def _stored(launch: ModelledLaunch) -> dict[str, Any]:
-    """Without the bytes where FLOPs say more."""
+    """The launch as the index stores it; a kernel with FLOPs has no `terabytes`."""
     fields = asdict(launch)
     if launch.terabytes is None:
         del fields["terabytes"]

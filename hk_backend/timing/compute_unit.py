@@ -1,5 +1,4 @@
-"""Workgroups on one CU: how long one takes beside others of its kind, and how long whole CUs take
-whose workgroups are known one by one."""
+"""Replays workgroups on one CU: one kind beside others of its kind, or a given set of them."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
     from hk_backend.timing.launch import Traced
 
 REPEATS = 3
-"""Workgroups in a row in each slot, of which the middle ones count."""
+"""Successive workgroups in each slot; only those in the middle count."""
 
 Units = dict[str, float]
-"""Clocks for which each unit works."""
+"""Clocks in which each unit works, by its name."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Workgroups of one length on a CU: clocks of one of them, beside others of its kind."""
+    """Clocks of one workgroup that runs on a CU beside others of its kind."""
 
     length: float
     busy: Mapping[str, float]  # clocks of each unit for one workgroup
@@ -34,7 +33,7 @@ class Run:
 def run_each(
     traced: Traced, parameters: Any, resident: int, active: int, clock: float
 ) -> dict[float, Run]:
-    """Replay one traced workgroup of each amount of work; returns the runs by that amount."""
+    """Replay one traced workgroup of each amount of work; returns the runs by amount of work."""
     runs: dict[float, Run] = {}
     for number, work in enumerate(traced.work):
         if work in runs:
@@ -54,8 +53,8 @@ def run_one(
 ) -> Run:
     """Replay the traced workgroup `number` on one CU.
 
-    With one slot it runs by itself. With several, each slot repeats it, out of step with the others
-    as after a while on a GPU, and only the repeats in the middle count.
+    With one slot the workgroup runs by itself. With several, each slot repeats it, out of step with
+    the others as on a GPU after a while; only the repeats in the middle count.
 
     Args:
         events_within: first and last clock between which events of waves and units are kept.
@@ -82,8 +81,10 @@ def run_one(
 
 
 def counted(time: _emulator.CuTime) -> list[_emulator.WorkgroupTime]:
-    """The workgroups that stand for others: neither the first nor the last of its slot, or all of
-    them where there is one a slot."""
+    """The workgroups that represent a launch: all but the first and the last of each slot.
+
+    With one workgroup in each slot, these are all workgroups.
+    """
     starts: dict[int, list[int]] = {}
     for workgroup in time.workgroups:
         starts.setdefault(workgroup.slot, []).append(workgroup.start)
@@ -92,7 +93,7 @@ def counted(time: _emulator.CuTime) -> list[_emulator.WorkgroupTime]:
 
 
 def totals(runs: Mapping[float, Run], work: NDArray[np.float64]) -> Units:
-    """Clocks of each unit for the whole launch, all CUs together."""
+    """Clocks in which each unit works in the whole launch, summed over all CUs."""
     known = sorted(runs)
     return {
         unit: float(np.interp(work, known, [runs[w].busy[unit] for w in known]).sum())
@@ -103,10 +104,10 @@ def totals(runs: Mapping[float, Run], work: NDArray[np.float64]) -> Units:
 def whole_device(
     traced: Traced, places: NDArray[np.uint32], slots: int, parameters: Any, clock: float
 ) -> tuple[float, Units]:
-    """Clocks until the last CU is done, and those of the units, all CUs together.
+    """Clocks until the last CU is done, and clocks of each unit summed over all CUs.
 
-    Replays every different set of workgroups that a CU gets, by where each workgroup runs
-    (`_emulator.schedule`); a workgroup that was not traced is the nearest one that was.
+    Replays every different set of workgroups that `_emulator.schedule` gave a CU. The traced
+    workgroup with the nearest amount of work stands in for one that was not traced.
     """
     from hk_backend import _emulator
 

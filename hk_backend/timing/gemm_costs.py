@@ -1,9 +1,9 @@
-"""Writes what the gemm kernels cost by the timing model, for the planner (kernels/gemm_plan.py).
+"""Writes modelled costs of the gemm kernels, for the planner (kernels/gemm_plan.py).
 
     python -m hk_backend.timing.gemm_costs [--arch gfx950]
 
-Of each kernel a few launches are modelled that give every CU one workgroup, or as many as fit, of
-two depths, and with the depth split. `Cost` follows from them.
+`cost` models launches of two depths for each kernel. Every CU has one workgroup, or as many as fit.
+One more launch has its depth split. `Cost` follows from the modelled times.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from hk_backend.timing.launch import trace
 from hk_backend.timing.workloads import gemm
 
 UNITS = 256
-"""Compute units of the modelled device."""
+"""Number of compute units of the modelled device."""
 SHORT, LONG = 32, 96
-"""Steps of a workgroup."""
+"""Steps along the depth of a workgroup, in the short and in the long launch."""
 SPLITS = 4
 
 
 def cost(entry: KernelEntry) -> Cost:
-    """Of one kernel, in clocks at the model's clock rate.
+    """Modelled cost of one kernel, in microseconds.
 
-    Raises `RuntimeError` for a kernel that cannot go on in the emulator.
+    Raises `RuntimeError` if the emulator cannot execute the kernel to its end.
     """
 
     def modelled(workgroups: int, steps: int, splits: int = 1) -> model.Modelled:
         tiles = workgroups // splits
-        down = min(16, 1024 // entry.tile.rows, tiles)  # that share columns: not the memory's rate
+        # tiles one below the other share columns, so that memory does not limit the rate
+        down = min(16, 1024 // entry.tile.rows, tiles)
         rows, columns = down * entry.tile.rows, tiles // down * entry.tile.columns
         shape = gemm.Shape(rows, columns, steps * splits * entry.tile.depth, splits)
         return model.time(trace(gemm.launch(entry, shape), threads=1))

@@ -1,4 +1,4 @@
-"""A launch to be timed, and its execution: a sample of its workgroups is traced on the emulator."""
+"""Launches to be timed; the emulator executes and traces a sample of their workgroups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from hk_backend import _emulator
 
 MOST_SAMPLES = 20
-"""Lengths of workgroups that are traced; those in between are interpolated."""
+"""Largest number of amounts of work that are traced; those in between are interpolated."""
 
 Loop = tuple[int, int]
-"""Byte offsets in .text: [first, second)."""
+"""Byte offsets of a loop in .text: [first, second)."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with its arguments, and what a sample of its workgroups stands for."""
+    """A kernel with its arguments, the work of every workgroup, and the workgroups to trace."""
 
     machine: _emulator.Machine
     kernel: _emulator.Kernel
@@ -31,20 +31,22 @@ class Launch:
     arguments: bytes
     dynamic_lds: int
     work: NDArray[np.float64]
-    """Work of each workgroup in any unit, in the order of the grid. Workgroups of equal work take
-    equally long, and in between the time is linear."""
+    """Work of each workgroup in any unit, in the order of the grid.
+
+    Workgroups of equal work take equally long; between traced amounts, time is linear.
+    """
     samples: Sequence[int]
-    """Workgroups to trace: several that share operands, and the least and the most work."""
+    """Workgroups to trace: some that share operands, and those with the least and the most work."""
     flops: float = 0.0
-    """Useful operations of the whole launch."""
+    """Useful floating-point operations of the whole launch."""
     bytes: float = 0.0
-    """The least that it moves to or from memory."""
+    """Fewest bytes that the launch must move to and from memory."""
     keep_alive: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A launch whose samples were executed: what can be replayed with any parameters."""
+    """A launch whose samples were executed; it can be replayed with any parameters."""
 
     launch: Launch
     trace: _emulator.Trace
@@ -61,7 +63,7 @@ class Traced:
 
 
 def trace(launch: Launch, threads: int = 2) -> Traced:
-    """Execute the launch's samples. Raises `RuntimeError` for a kernel that cannot go on."""
+    """Execute the launch's samples. Raises `RuntimeError` if the kernel cannot run to its end."""
     recorded = launch.machine.trace(
         launch.kernel,
         list(launch.grid),
@@ -75,8 +77,10 @@ def trace(launch: Launch, threads: int = 2) -> Traced:
 
 
 def spread(work: NDArray[np.float64], most: int = MOST_SAMPLES) -> list[int]:
-    """The first workgroup of each of at most `most` amounts of work: of the least two (a workgroup
-    may have nothing to do at all), the most, and some in between."""
+    """The first workgroup of each of at most `most` amounts of work, to be traced.
+
+    Chosen are the two least amounts (the least may be none at all), the most, and some in between.
+    """
     values, first = np.unique(work, return_index=True)
     chosen = np.linspace(1, len(values) - 1, min(most, len(values))).round().astype(int)
     return [int(first[i]) for i in sorted({0, *chosen.tolist()} & set(range(len(values))))]

@@ -1,5 +1,4 @@
-"""Parameters of the timing model as measured on a GPU: how they follow from the rows, and the file
-that holds them."""
+"""Computes the timing model's parameters from measurements on a GPU, and keeps them in a file."""
 
 from __future__ import annotations
 
@@ -14,25 +13,25 @@ import hk_backend
 from hk_backend.timing.rows import ACCESS, REPEATS, Found
 
 Results = Mapping[str, Found]
-"""By the names of the rows; those that the arch has no kernel for are not there."""
+"""Measurements by the name of their row; a row is missing if the arch has no kernel for it."""
 Value = Callable[[Results], float]
 PASSES = 8
-"""Of the matrix instructions of 32 x 32 bf16: 4 clocks each."""
+"""Passes, of 4 clocks each, of one bf16 matrix instruction with a 32 x 32 result."""
 LARGEST = ("bf16_32x32x16", "bf16_32x32x8")
-"""They: what gfx950 has, what gfx942 has."""
+"""Names of the bf16 matrix instructions with a 32 x 32 result: of gfx950, then of gfx942."""
 
 
 class MeasuredError(ValueError):
-    """A file of measured parameters that cannot be used, and why."""
+    """A file of measured parameters cannot be used; the message says why."""
 
 
 def issue(found: Results) -> float:
-    """Clocks of an instruction: `s_nop 1` takes one more of them than `s_nop 0`."""
+    """Clocks to issue one instruction: the time of `s_nop 1` less that of `s_nop 0`."""
     return found["s_nop_1"].mean - found["s_nop_0"].mean
 
 
 def loop(found: Results) -> float:
-    """Clocks of the instructions around a step, which has 64 times `s_nop 0`."""
+    """Clocks of the loop instructions around one step of 64 times `s_nop 0`."""
     return 64 * (found["s_nop_0"].mean - issue(found))
 
 
@@ -42,13 +41,15 @@ def bare(name: str) -> Value:
 
 
 def rate(name: str, width: int) -> Value:
-    """Bytes per clock of a compute unit, by accesses of `width` bytes a lane: until the last wave
-    has done its own, as one may be served before another."""
+    """Bytes per clock of one compute unit, by accesses of `width` bytes a lane.
+
+    The slowest wave's clocks count, since a compute unit may serve some waves before others.
+    """
     return lambda found: 64 * width * len(found[name].clocks) / max(found[name].clocks.values())
 
 
 def terabytes(name: str) -> Value:
-    """TB/s of all compute units, by accesses of 16 bytes a lane."""
+    """TB/s of all compute units together, by accesses of 16 bytes a lane."""
 
     def value(found: Results) -> float:
         row = found[name]
@@ -59,13 +60,15 @@ def terabytes(name: str) -> Value:
 
 
 def latency(name: str) -> Value:
-    """Clocks from a load to the end of its wait: a chain's repeat, without the issue of the wait
-    and its share of the loop's own instructions."""
+    """Clocks from a load to the end of its wait.
+
+    This is one repeat of a chain, less the issue of the wait and less its share of the loop.
+    """
     return lambda found: found[name].mean - issue(found) - loop(found) / REPEATS
 
 
 def largest_matrix(found: Results, row: str) -> Found:
-    """The first that is there of a row with one of `LARGEST` in its name."""
+    """The measurement of `row`, named after the first of `LARGEST` that the arch has."""
     return next(found[row.format(name)] for name in LARGEST if row.format(name) in found)
 
 
@@ -74,28 +77,34 @@ def matrix(found: Results) -> float:
 
 
 def matrix_issue(found: Results) -> float:
-    """What a matrix instruction of one wave delays the vector instructions of the other: as many
-    of them as there were until these had ended."""
+    """Clocks by which a matrix instruction delays the vector instructions of another wave.
+
+    This is the delay of one vector instruction, times the number that run beside a matrix one.
+    """
     both = found["beside_both"].clocks
     delay = both[4] - found["beside_vector"].clocks[4]
     return delay * max(1.0, both[0] / both[4])
 
 
 def matrix_forward(found: Results) -> float:
-    """What passes from the end of a matrix instruction to a vector one that reads its result: wait
-    states that the compiler inserts, among others."""
+    """Clocks from the end of a matrix instruction to a vector instruction that reads its result.
+
+    They include the wait states that the compiler inserts.
+    """
     busy = 4 * PASSES * matrix(found) + issue(found)
     return found["mfma_then_vector"].mean - busy - loop(found) / REPEATS
 
 
 def clock_share(name: str) -> Value:
-    """Of the clock of compute units that hardly do anything."""
+    """Clock rate under the load of row `name`, as a share of the nearly idle clock rate."""
     return lambda found: found[name].gigahertz / found["clock"].gigahertz
 
 
 def workgroup_start(found: Results) -> float:
-    """The period of workgroups that follow each other, less what one does: it waits for its
-    arguments and runs its loop."""
+    """Clocks to start a workgroup in the place of one that has ended.
+
+    This is the period of successive workgroups, less the wait for arguments and less the loop.
+    """
     row = found["workgroups_of_8"]
     period = row.microseconds * found["clock"].gigahertz * 1e3
     return period - row.alone - latency("scalar_latency")(found)
@@ -138,15 +147,17 @@ PARAMETERS: dict[str, Value] = {
     "hbm_latency": latency("hbm_latency"),
     "scalar_latency": latency("scalar_latency"),
 }
-"""By the names of the model's parameters (csrc/emulator/timing/parameters.cpp), in its units."""
+"""Functions that compute the model's parameters, by name (csrc/emulator/timing/parameters.cpp).
+
+Values have the units of that file."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured on one GPU.
+    """Measurements of one GPU.
 
     Args:
-        device: as the driver calls it, or the name of an emulated device, whose clocks are none.
+        device: the driver's name of the GPU. On an emulated device clocks mean nothing.
     """
 
     arch: str
@@ -156,8 +167,10 @@ class Measured:
 
     @property
     def parameters(self) -> dict[str, float]:
-        """Those that follow from the rows that there are: positive numbers, or the row failed to
-        measure what it should."""
+        """The parameters that follow from the measured rows.
+
+        A value that is not a positive number is left out: its row failed to measure it.
+        """
         values = {}
         for name, value in PARAMETERS.items():
             try:
@@ -169,8 +182,7 @@ class Measured:
         return values
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: the parameters, each `certainty` "measured", and the rows that they follow
-        from."""
+        """The content of the file: "measured" parameters, and the rows that they follow from."""
         parameters = {
             name: {"value": value, "certainty": "measured"}
             for name, value in self.parameters.items()
@@ -185,15 +197,16 @@ class Measured:
         }
 
     def save(self, path: Path) -> None:
-        """Raises `OSError`."""
+        """Write the file. Raises `OSError`."""
         path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
 
 
 def read(path: Path, arch: str) -> dict[str, float]:
-    """The parameters of a file, for the model of `arch`.
+    """Read the parameters of a file, for the model of `arch`.
 
     Raises:
-        MeasuredError: no such file, not one of these, of another arch or of an emulated device.
+        MeasuredError: the file is missing, has another format, or is from another arch or from an
+            emulated device.
     """
     try:
         data: Any = json.loads(path.read_text())

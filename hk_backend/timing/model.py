@@ -1,5 +1,6 @@
-"""The time of a traced launch: its workgroups are replayed on a model of one CU, and dealt over the
-device.
+"""Models the time of a traced launch.
+
+The workgroups are replayed on a model of one CU and dealt over the device.
 
     traced = trace(workloads.attention(entry, ...))
     modelled = time(traced)
@@ -23,34 +24,34 @@ if TYPE_CHECKING:
     from hk_backend import _emulator
 
 FEW_ROUNDS = 4
-"""Rounds of workgroups over the device, up to which every CU is replayed with those it gets."""
+"""Up to this many rounds of workgroups over the device, every CU is replayed with its own ones."""
 
 
 @dataclass(frozen=True)
 class Modelled:
-    """A launch by the timing model. Clocks are the CU's; shares are of 1."""
+    """A launch's figures by the timing model. Clocks are the CU's; shares run from 0 to 1."""
 
     arch: str
     microseconds: float
-    """Time of a launch by itself."""
+    """Time of the launch when nothing runs before it."""
     stream_microseconds: float
-    """Time in a stream, after a kernel whose results the launch needs."""
+    """Time of the launch in a stream, after a kernel whose results it needs."""
     clock_ghz: float
     clocks: float
-    """Until the last workgroup ends."""
+    """Clocks until the last workgroup ends."""
     flops: float
     bytes: float
     resident: int
-    """Workgroups on a CU at once."""
+    """Number of workgroups on a CU at once."""
     busy_share: float
-    """Share of the slots' clocks in which a workgroup runs; the rest is the tail."""
+    """Share of the CUs' places and clocks in which a workgroup runs; the rest is the tail."""
     unit_share: Mapping[str, float]
     """Share of `clocks` in which each unit of the average CU works."""
     lengths: Mapping[float, float]
-    """Clocks of a workgroup, by its work."""
+    """Clocks of one workgroup, by its amount of work."""
     times: Sequence[_emulator.CuTime] = field(repr=False)
     active: int
-    """CUs that have workgroups."""
+    """Number of CUs that have workgroups."""
     parameters: _emulator.TimingParameters = field(repr=False)
 
     @property
@@ -65,7 +66,7 @@ class Modelled:
 def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled:
     """Replay a traced launch with the arch's parameters, `changes` applied.
 
-    Raises `ValueError` for a parameter that there is not, or a value that is not valid.
+    Raises `ValueError` for an unknown parameter or an invalid value.
     """
     from hk_backend import _emulator
 
@@ -79,12 +80,12 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
     few = resident > 1 and workgroups <= FEW_ROUNDS * units * resident
 
     clock = parameters["clock"] * parameters["clock_loaded"]
-    for _ in range(3):  # the clock depends on the load, bandwidths in bytes per clock on the clock
+    for _ in range(3):  # the clock depends on the load, and bytes per clock depend on the clock
         runs = run_each(traced, parameters, resident, active, clock)
         lengths = {work: run.length for work, run in sorted(runs.items())}
         every = np.interp(traced.launch.work, list(lengths), list(lengths.values()))
         schedule = _emulator.schedule(every, resident, parameters)
-        # each CU may be ahead of its share of the memory for a while, all of them together never
+        # one CU may exceed its share of the memory's rate for a while; all CUs together never do
         last, all_busy = (
             whole_device(traced, schedule.places, resident, parameters, clock)
             if few

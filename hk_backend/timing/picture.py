@@ -1,4 +1,4 @@
-"""The timeline of one CU as a picture: waves against clocks."""
+"""Draws the timeline of one CU: waves and units against clocks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from hk_backend.timing.timeline import STEPS, Row, Spans, Timeline, Window, time
 SUFFIXES = (".png", ".svg")
 DPI = 140
 BINS = 320
-"""Of the whole workgroup."""
+"""Number of bins that the upper picture, of a whole workgroup, has."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is drawn in one colour: saturated where an instruction issues or a unit works, pale
-    where a wave waits for that unit."""
+    """Activities that are drawn in one colour.
+
+    Saturated colours show an instruction that issues or a unit that works. Pale colours show a wave
+    that waits for the unit of the same hue.
+    """
 
     label: str
     color: str
@@ -59,17 +62,17 @@ KINDS = (
     Kind("its turn, s_nop, jumps", "#d5d8dc", [("wait", "other wave"), ("wait", "itself")]),
 )
 ISSUES = 5
-"""The first of them; the others are waits."""
+"""Number of `KINDS`, from the first on, that are issues or work; the others are waits."""
 IDLE = "#f7f7f7"
 WAVE, UNIT, SHARED, GAP = 1.1, 0.5, 0.7, 0.5
-"""Heights of rows, and between groups of them."""
+"""Heights of a wave's row, of a SIMD unit's, of a shared unit's, and of the gap between groups."""
 TITLE = {"loc": "left", "fontsize": "medium"}
 
 
 def draw(report: Report, path: Path) -> list[Path]:
-    """Write the picture; returns the files.
+    """Write the picture; returns the files that were written.
 
-    `path`: .png or .svg; with another suffix, or none, both are written beside it. Raises
+    `path`: a .png or .svg file; with another suffix, or none, both are written beside it. Raises
     `OSError`.
     """
     shown = timeline(report)
@@ -98,7 +101,7 @@ def _title(report: Report) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row is drawn; y grows downwards."""
+    """Position and height of a row in the picture; y grows downwards."""
 
     row: Row
     y: float
@@ -119,7 +122,7 @@ def _places(rows: Sequence[Row]) -> list[Place]:
 
 
 def _draw_whole(axis: Any, shown: Timeline, places: Sequence[Place]) -> None:
-    """The shares of what a wave does in each of many short stretches."""
+    """Draw the whole workgroup: in each bin, the share of every activity of each row."""
     start = shown.whole[0]
     edges = shown.bins(BINS)
     for place in places:
@@ -155,12 +158,12 @@ def _phases(shown: Timeline) -> str:
 
 
 def _steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """As `fill_between` takes them: the last bin's value again at its end."""
+    """Values of bins for `fill_between`, which wants the last value again at the last edge."""
     return np.append(values, values[-1])
 
 
 def _draw_close(axis: Any, shown: Timeline, places: Sequence[Place]) -> None:
-    """Every instruction and every wait."""
+    """Draw a short window of the workgroup: every instruction and every wait."""
     window = shown.close
     for place in places:
         _background(axis, place, window)
@@ -178,7 +181,7 @@ def _draw_close(axis: Any, shown: Timeline, places: Sequence[Place]) -> None:
 
 
 def _boxes(spans: Sequence[Spans], place: Place, origin: float, color: str) -> PathPatch:
-    """All of a row's stretches of one colour, as one outline: the file stays small."""
+    """One outline of all of a row's spans of one colour, which keeps the file small."""
     starts = np.concatenate([one.starts for one in spans]) - origin
     ends = starts + np.concatenate([one.clocks for one in spans])
     top, bottom = np.full(len(starts), place.y), np.full(len(starts), place.y + place.height)
@@ -190,7 +193,7 @@ def _boxes(spans: Sequence[Spans], place: Place, origin: float, color: str) -> P
 
 
 def _by_kind(row: Row) -> Iterator[tuple[Kind, list[Spans]]]:
-    """What the row has of each kind, issues first."""
+    """Yields each kind that the row has, issues first, with the row's spans of that kind."""
     for kind in KINDS:
         found = [row.spans[what] for what in kind.of if what in row.spans]
         if found:
@@ -204,7 +207,7 @@ def _background(axis: Any, place: Place, window: Window) -> None:
 
 
 def _axes(axis: Any, places: Sequence[Place], window: Window, label: str) -> None:
-    """Names of rows on the left; on the right how busy units are in the window."""
+    """Label the rows on the left, and how busy the units are in the window on the right."""
     bottom = places[-1].y + places[-1].height
     clocks = window[1] - window[0]
     axis.set(xlim=(0, clocks), ylim=(bottom, 0), xlabel=label)

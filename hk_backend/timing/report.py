@@ -1,4 +1,4 @@
-"""All that `hk-backend time` says of a launch."""
+"""All that `hk-backend time` reports about a launch."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from hk_backend.timing.shapes import Workload
 from hk_backend.timing.workgroup import Clocks, Workgroup, longest
 
 Say = Callable[[str], object]
-"""Told what is being done."""
+"""Function that gets a message about what is being done."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A launch by the timing model, and the reasons for its time."""
+    """A launch's modelled figures, and the reasons for its time."""
 
     workload: Workload
     changes: Mapping[str, float]
-    """Parameters that were set."""
+    """Values of the model's parameters that the user set."""
     traced: Traced
     modelled: model.Modelled
     workgroup: Workgroup
     limits: Limits
     bound: Bound
     effects: Sequence[Effect] | None
-    """Effects of unsure parameters; None: not asked for."""
+    """Effects of parameters that are not published; None: the caller did not ask for them."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: times in microseconds, rates per second, shares of 1, clocks of a CU or, of
-        stalls and lines, of the average wave."""
+        """The report as plain data.
+
+        Times are in microseconds, rates per second, shares from 0 to 1. Clocks are a CU's; in
+        stalls and lines they are the average wave's.
+        """
         modelled, group, limit = self.modelled, self.workgroup, self.limits
         return {
             "kernel": self.workload.entry.name,
@@ -83,9 +86,9 @@ def collect(
     """Model a launch.
 
     Raises:
-        ValueError: a parameter that there is not or cannot have its value; a `ShapeError`.
+        ValueError: an unknown parameter or an invalid value; a `ShapeError`.
         CodeObjectError: the kernel's file cannot be used.
-        RuntimeError: the kernel cannot go on in the emulator.
+        RuntimeError: the emulator cannot execute the kernel to its end.
     """
     say("preparing buffers")
     launch = workload.launch()
@@ -107,7 +110,7 @@ def collect(
 
 
 def shares(report: Report) -> dict[str, float | None]:
-    """The launch's share of each limit; None: the kernel has no matrix instructions."""
+    """The launch's rates as shares of the limits; None: the kernel has no matrix instructions."""
     modelled, limit = report.modelled, report.limits
     flops = modelled.flops_per_second
     return {

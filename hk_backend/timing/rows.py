@@ -1,8 +1,8 @@
-"""What `hk-backend time --measure` asks a GPU: a row for each launch of a micro-kernel.
+"""Measurements that `hk-backend time --measure` makes on a GPU: one row for each micro-kernel.
 
-A row's kernel (csrc/kernels/measure) is launched twice, for one and for three times as long. What
-the row finds is the difference, so that what surrounds the measured thing does not count.
-hk_backend/timing/measured.py says which parameters of the timing model follow.
+A row's kernel (csrc/kernels/measure) is launched twice, the second time for three times as long.
+The row's result is the difference, so that the code around the measured instruction does not count.
+hk_backend/timing/measured.py computes the timing model's parameters from the rows.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from dataclasses import dataclass
 from statistics import fmean
 
 CHAINED = frozenset({"memory_latency", "scalar_latency"})
-"""Kernels that follow a chain through the memory."""
+"""Kernels that follow a chain of pointers through memory."""
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 ONE, EACH_SIMD, ALL, SAME_SIMD, SECOND = 0x01, 0x0F, 0xFF, 0x11, 0x10
-"""Waves of a workgroup that take part, as bits. Waves w and w + 4 share a SIMD."""
+"""Sets of a workgroup's waves that take part, as bits. Waves w and w + 4 share a SIMD."""
 ACCESS = 16 * 64
-"""Bytes that a wave moves by an access of 16 bytes a lane."""
+"""Bytes that a wave moves with one access of 16 bytes a lane."""
 REPEATS = 16
-"""Accesses of a wave in a step."""
+"""Number of accesses of a wave in one step."""
 LINE = 128
 """Bytes of a cache line."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One launch.
+    """One measurement: a kernel and the arguments of its two launches.
 
     Args:
-        kernel: its name without `measure_`.
-        instruction: the mnemonic of what is repeated; empty for none.
-        waves: that take part, as bits. Kernels of fewer than 8 waves run all that they have.
-        everywhere: a workgroup for each compute unit instead of one.
-        many: workgroups for each compute unit, where the launches differ in these and not in steps.
+        kernel: name of the kernel without `measure_`.
+        instruction: mnemonic of the instruction that the kernel repeats; empty: none.
+        waves: waves that take part, as bits. Kernels of fewer than 8 waves run all of theirs.
+        everywhere: one workgroup on each compute unit, instead of a single workgroup.
+        many: workgroups for each compute unit; the launches then differ in their number, not in
+            steps. 0: the launches differ in steps.
         stride: bytes from lane to lane of an LDS access.
         memory: bytes that streams and chains go round in.
-        chain: the memory holds a chain through all of it.
-        steps: of the shorter launch; enough to fill the cache that is to hold the memory.
+        chain: the memory holds one chain of pointers through all of it.
+        steps: steps of the shorter launch, enough to fill the cache that should hold the memory.
     """
 
     name: str
@@ -55,17 +56,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Found:
-    """What a row has found, as the difference of its launches where nothing else is said.
+    """Result of a row: the difference of its two launches, where nothing else is said.
 
     Args:
-        clocks: of one repeat, by the number of the wave in its workgroup; the mean over workgroups.
-        microseconds: of one step of the whole launch; with `many`, of one more workgroup on each
-            compute unit.
-        gigahertz: the compute units' clock during the longer launch.
+        clocks: clocks of one repeat, by the number of the wave; the mean over workgroups.
+        microseconds: time of one step of the whole launch; with `many`, of one more workgroup on
+            each compute unit.
+        gigahertz: the compute units' clock rate during the longer launch.
         alone: clocks of a wave's whole loop in the shorter launch.
         gap: microseconds from the end of a launch to the start of the next on the same stream.
         call: microseconds that the host waits for a launch, beyond the launch itself.
-        workgroups: of the longer launch.
+        workgroups: number of workgroups of the longer launch.
     """
 
     clocks: Mapping[int, float]
@@ -78,12 +79,12 @@ class Found:
 
     @property
     def mean(self) -> float:
-        """Clocks of one repeat, over all waves."""
+        """Clocks of one repeat, averaged over all waves."""
         return fmean(self.clocks.values())
 
 
 def control() -> Iterator[Row]:
-    """What issues without a unit of its own; the clock; how workgroups start."""
+    """Rows of instructions without a unit of their own, the clock, and workgroups' starts."""
     for slots in (0, 1, 7, 15):
         yield Row(f"s_nop_{slots}", f"s_nop_{slots}", "s_nop")
     yield Row("s_add", "s_add", "s_add_u32")
@@ -99,7 +100,7 @@ def control() -> Iterator[Row]:
 
 
 def vector() -> Iterator[Row]:
-    """Chains of one instruction, four of them at once, and four in two waves on one SIMD."""
+    """Rows of vector instructions: one chain, four chains, and four in two waves of one SIMD."""
     for name, instruction in {
         "fma_f32": "v_fma_f32",
         "fma_f32_packed": "v_pk_fma_f32",
@@ -139,12 +140,17 @@ MATRIX = {
         for shape in ("16x16x128", "32x32x64")
     },
 }
-"""Matrix instructions by the names of their kernels: operands (both, if one is named) and shape."""
+"""Matrix instructions by the name of their kernel: types of the operands, and the shape.
+
+One type stands for both operands."""
 
 
 def matrix() -> Iterator[Row]:
-    """Chains on one accumulator and on four; other readers of a result; vector work beside; the
-    clock that power allows under them."""
+    """Rows of matrix instructions.
+
+    They measure chains on one and on four accumulators, other readers of a result, vector work
+    beside matrix work, and the clock rate under full matrix load.
+    """
     for name, instruction in MATRIX.items():
         yield from _registers(f"mfma_{name}", instruction)
     for reader in ("vector", "operand"):
@@ -158,7 +164,7 @@ def matrix() -> Iterator[Row]:
 
 
 def lds() -> Iterator[Row]:
-    """A compute unit's LDS under eight waves, by width and conflicts; one wave's latency."""
+    """Rows of a compute unit's LDS: eight waves by width and conflicts, and one wave's latency."""
     for access, width in itertools.product(("read", "write"), (4, 8, 16)):
         kernel = f"lds_{access}_b{8 * width}"
         for ways in (1, 2, 4, 8):
@@ -170,7 +176,10 @@ def lds() -> Iterator[Row]:
 
 
 def streams() -> Iterator[Row]:
-    """By what holds their memory: one compute unit alone, then all of them."""
+    """Rows of reads and writes in bulk, by the memory or cache that holds the data.
+
+    The first rows run on one compute unit, the others on all.
+    """
     load, store, copy = "buffer_load_dwordx4", "buffer_store_dwordx4", "buffer_load_dword"
     yield Row("l1_read", "memory_read", load, ALL, memory=16 * KIB)
     yield Row("l2_read", "memory_read", load, ALL, memory=MIB)
@@ -185,7 +194,7 @@ def streams() -> Iterator[Row]:
 
 
 def chains() -> Iterator[Row]:
-    """Loads one after the other, by what holds their memory."""
+    """Rows of loads that each wait for the one before, by the cache that holds the data."""
     for name, size in (
         ("l1", 16 * KIB),
         ("l2", MIB),
@@ -198,19 +207,21 @@ def chains() -> Iterator[Row]:
 
 
 def rows() -> tuple[Row, ...]:
-    """All of them, in the order in which they are run."""
+    """All rows, in the order in which they are run."""
     families = (control, vector, matrix, lds, streams, chains)
     return tuple(itertools.chain.from_iterable(family() for family in families))
 
 
 def chain_entries(size: int) -> int:
-    """How many places of `size` bytes a chain goes through: a line each, no more than it takes to
-    leave the caches behind."""
+    """Number of cache lines of `size` bytes that a chain visits.
+
+    A limit keeps the chain short; it is still large enough for the caches not to hold it.
+    """
     return min(size // LINE, 1 << 22 if size > GIB else 1 << 16)
 
 
 def _chain(name: str, kernel: str, instruction: str, size: int) -> Row:
-    """Long enough to come round once; the longest need not, as nothing holds its memory."""
+    """A row that follows its chain round once; the longest need not, since no cache holds it."""
     steps = min(chain_entries(size), 1 << 16) // REPEATS
     return Row(name, kernel, instruction, memory=size, chain=True, steps=steps)
 

@@ -1,4 +1,4 @@
-"""How much a figure depends on each number of the model that is not published."""
+"""How much a modelled time depends on each of the model's unpublished parameters."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hk_backend.timing import model
 from hk_backend.timing.launch import Traced
 
 LEAST = 0.005
-"""Of the time: what moves it by less is not shown."""
+"""Smallest relative change of the time that is reported."""
 UNSURE = ("calibrated", "guessed")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A row of the model's table."""
+    """One parameter of the timing model, as its table describes it."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Effect:
-    """The time with one parameter at the ends of its range, over the time without a change."""
+    """Relative time with one parameter at the ends of its range; 1: the time does not change."""
 
     parameter: Parameter
     low: float
@@ -43,9 +43,9 @@ class Effect:
 
 
 def table(arch: str, measured: Mapping[str, float] | None = None) -> list[Parameter]:
-    """Every number of the model of `arch`, or what was `measured` in its place.
+    """Every parameter of the model of `arch`, with the `measured` value where there is one.
 
-    Raises `ValueError` for an arch that there is not.
+    Raises `ValueError` for an unknown arch.
     """
     from hk_backend import _emulator
 
@@ -65,8 +65,10 @@ def effects(
     changes: Mapping[str, float],
     say: Callable[[str], object] = lambda _: None,
 ) -> list[Effect]:
-    """Of the unsure parameters that `changes` does not set, by their size, the largest first; at
-    least `LEAST`."""
+    """Effects of the unsure parameters that `changes` does not set, the largest first.
+
+    Effects below `LEAST` are left out.
+    """
     arch = traced.launch.machine.arch
     base = model.time(traced, changes).microseconds
     unsure = [p for p in table(arch) if p.certainty in UNSURE and p.name not in changes]
@@ -78,7 +80,7 @@ def effects(
     ratios: dict[tuple[str, float], float] = {}
     with ThreadPoolExecutor(
         len(os.sched_getaffinity(0))
-    ) as threads:  # a replay holds no lock of Python's
+    ) as threads:  # a replay releases Python's global lock
         for end, time in zip(ends, threads.map(ratio, ends), strict=True):
             ratios[end] = time
             say(f"replaying with {end[0]}={end[1]:g} ({len(ratios)} of {len(ends)})")

@@ -1,4 +1,4 @@
-"""What `--shape` says: the sizes of a launch, as text, for the kernels of each operator.
+"""Parses `--shape`: the sizes of a launch, as text, for the kernels of each operator.
 
 batch=16,heads=64/8,tokens=4096,causal        attention_prefill
 heads=32/8,tokens=512+64,cached=0+2000        two requests; the second has a cached prefix
@@ -20,26 +20,26 @@ from hk_backend.timing.standard import LAUNCHES, Shape
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
 
 LONGEST = 1 << 17
-"""Of a request's keys, and of a side of a GEMM: what the model is fast enough for."""
+"""Most keys of a request, and longest side of a GEMM, for which the model is fast enough."""
 MOST = 1 << 12
-"""Requests and heads."""
+"""Largest number of requests, of heads and of parts."""
 WORKGROUPS = 1 << 20
 
 
 class ShapeError(ValueError):
-    """A shape that is not one of the kernel's operator, or that the kernel does not take."""
+    """The shape is not one of the kernel's operator, or the kernel does not take it."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A kernel with a shape, which `text` says in words."""
+    """A kernel with a shape; `text` is the shape in words."""
 
     entry: KernelEntry
     shape: Shape
     text: str
 
     def launch(self) -> Launch:
-        """Raises `ShapeError` for one that does not fit into this machine's address space."""
+        """Prepare the launch. Raises `ShapeError` if its buffers do not fit the address space."""
         try:
             return LAUNCHES[self.entry.operator](self.entry, self.shape)
         except (OSError, OverflowError, MemoryError) as error:
@@ -47,7 +47,7 @@ class Workload:
 
 
 def parse(entry: KernelEntry, text: str) -> Workload:
-    """The workload of `entry` that `text` says. Raises `ShapeError`."""
+    """The workload of `entry` with the shape that `text` describes. Raises `ShapeError`."""
     valid = FORMS.get(entry.operator)
     if valid is None:
         there = ", ".join(FORMS)
@@ -57,7 +57,7 @@ def parse(entry: KernelEntry, text: str) -> Workload:
         return PARSERS[entry.operator](entry, items)
     except ShapeError:
         raise
-    except ValueError as error:  # what the workload itself refuses
+    except ValueError as error:  # the shape's own class refuses its sizes
         raise ShapeError(f"{text!r}: {error}") from None
 
 
@@ -81,12 +81,12 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     "gemm": {"m": "rows", "n": "columns", "k": "of the sum"},
     "quantize_fp8": {"m": "rows", "k": "columns"},
 }
-"""By operator: the names that a shape may have."""
+"""Names of sizes that a shape may have and their meaning, by operator."""
 FLAGS = ("causal",)
 
 
 def _items(text: str, valid: Mapping[str, str]) -> dict[str, str]:
-    """name=value, ..., each name once."""
+    """Split `name=value, ...` into a dictionary; every name may occur once."""
     items: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -101,7 +101,7 @@ def _items(text: str, valid: Mapping[str, str]) -> dict[str, str]:
 
 
 def _numbers(items: Mapping[str, str], name: str, most: int, least: int = 1) -> list[int]:
-    """`1+2+3` as numbers."""
+    """Parse `1+2+3`; every number must be from `least` to `most`."""
     found = []
     for part in items[name].split("+"):
         if not part.strip().isdecimal() or not least <= int(part) <= most:
@@ -186,7 +186,7 @@ def _heads(text: str) -> tuple[int, int]:
 
 
 def _keys(items: Mapping[str, str], tokens: Sequence[int]) -> list[int]:
-    """Of each request: its own tokens, and those that are cached."""
+    """Number of keys of each request: its new tokens and its cached tokens."""
     name = "keys" if "keys" in items else "cached"
     if name not in items:
         return list(tokens)
@@ -213,4 +213,4 @@ PARSERS: Mapping[str, Callable[[KernelEntry, Mapping[str, str]], Workload]] = {
     "gemm": _gemm,
     "quantize_fp8": _quantize,
 }
-"""By operator, as `FORMS`."""
+"""Functions that turn named sizes into a workload, by operator; same operators as `FORMS`."""

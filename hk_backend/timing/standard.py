@@ -22,12 +22,14 @@ LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
     "gemm": gemm.launch,
     "quantize_fp8": quantize.launch,
 }
-"""By operator: from a kernel and a shape of its kind."""
+"""Functions that prepare a launch from a kernel and a shape, by operator."""
 
 
 def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[KernelEntry, Launch]:
-    """The launch of the kernel that serves the shape, of those that compute the same: where there
-    are several the planner's choice."""
+    """The kernel that serves the shape, and its launch.
+
+    The planner chooses among `alternatives`, the kernels that compute the same.
+    """
     if isinstance(shape, gemm.Shape):
         plan = planned(alternatives, shape.m, shape.n, shape.k, compute_units)
         return plan.entry, gemm.launch(plan.entry, replace(shape, splits=plan.splits))
@@ -40,12 +42,12 @@ def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[Ker
 
 
 def batch(size: int, tokens: int, heads: int, kv_heads: int, causal: bool) -> attention.Shape:
-    """`size` requests of as many new tokens each, and no older ones."""
+    """A batch of `size` requests with `tokens` new tokens each and no cached tokens."""
     return attention.Shape([tokens] * size, [tokens] * size, heads, kv_heads, causal)
 
 
 def square(size: int) -> gemm.Shape:
-    """M = N = K."""
+    """The GEMM with M = N = K = `size`."""
     return gemm.Shape(size, size, size)
 
 
@@ -62,39 +64,43 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "16x8192": quantize.Shape(16, 8192),
     },
 }
-"""By operator and name: what the catalogue has modelled figures for (`shapes_of`)."""
+"""Shapes that the catalogue has modelled figures for, by operator and name (`shapes_of`)."""
 
 IN_WINDOWS: Mapping[str, Shape] = {
     "b16 64/8 n4096 causal": batch(16, 4096, 64, 8, True),
     "b16 64/8 n4096 causal window 1024": replace(batch(16, 4096, 64, 8, True), window=1024),
 }
-"""The same of attention with windows and sinks."""
+"""Shapes of attention kernels with windows and sinks that the catalogue has figures for."""
 
 EXTEND = {
     "8/1 n200 cached 8000 causal, 16 parts": attention.Shape(
         [200], [8200], heads=8, kv_heads=1, parts=16
     ),
 }
-"""Of kernels for parts of the keys."""
+"""Shapes of attention kernels whose workgroups each read a part of the keys."""
 
 EXTEND_IN_WINDOW = {
     "8/1 n200 cached 8000 causal window 4096, 8 parts": attention.Shape(
         [200], [8200], heads=8, kv_heads=1, window=4096, parts=8
     ),
 }
-"""Of those with windows."""
+"""Shapes of attention kernels for parts of the keys, with windows."""
 
 FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
     rows: {f"{m}x28672x4096": gemm.Shape(m, 28672, 4096)}
     for rows, m in ((128, 512), (64, 128), (32, 16))
 }
-"""The same of small tiles, by their rows: gate_up of Llama 3 8B, for the tokens that they serve."""
+"""Shapes of GEMM kernels with small tiles, by rows of the tile: gate_up of Llama 3 8B.
+
+M is a number of tokens that such a tile serves."""
 SMALL_TILE = 128 * 128
 
 
 def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
-    """What the catalogue has modelled figures of a kernel for, by name. The first one stands for
-    the kernel where there is room for one."""
+    """The shapes, by name, that the catalogue has modelled figures of a kernel for.
+
+    The first shape represents the kernel in places that show only one.
+    """
     if entry.operator == "gemm" and entry.tile.rows * entry.tile.columns <= SMALL_TILE:
         return FEW_ROWS[entry.tile.rows]
     if entry.facts.get("mask") == PART:

@@ -1,4 +1,4 @@
-"""What `hk-backend time` prints for people, in 80 columns."""
+"""Tables that `hk-backend time` prints for people, in 80 columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hk_backend.timing.sensitivity import LEAST, Effect, Parameter
 from hk_backend.timing.workgroup import Clocks, Workgroup
 
 LINES = 12
-"""Of the source."""
+"""Largest number of source lines that are listed."""
 SHOWN = 0.005
-"""Of a wave's clocks: what takes less is left out."""
+"""Smallest share of a wave's clocks that is listed."""
 BAR = 30
-"""Characters of a unit that is always busy."""
+"""Length of the bar of a unit that is always busy, in characters."""
 
 LAUNCH = 0.05
-"""Of the time: a launch's own, from which on it is named."""
+"""Smallest share of the time for which the cost of launching is printed."""
 
 UNITS = {
     "matrix": "the matrix unit",
@@ -51,11 +51,11 @@ WHAT = {
     "itself": "s_nop, s_sleep, jumps",
     "control": "waits, barriers, priorities, s_nop",
 }
-"""By stall, or by what is issued."""
+"""Explanation of each stall, and of instructions that `control` issues."""
 
 
 def print_report(console: Console, report: Report, files: Sequence[Path]) -> None:
-    """The figure, what bounds it, and where the clocks go. `files`: pictures that were drawn."""
+    """Print the time, what bounds it and where the clocks go; `files`: pictures that were drawn."""
     group = report.workgroup
     _print_figures(console, report)
     _print_bound(console, report)
@@ -75,7 +75,7 @@ def print_report(console: Console, report: Report, files: Sequence[Path]) -> Non
 
 
 def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
-    """The model's table: each number, its range, and where it is from."""
+    """Print the model's parameters, each with its range and its source."""
     for row in rows:
         span = f"{row.low:g} to {row.high:g}, " if row.low < row.high else ""
         style = "" if row.certainty == "published" else "yellow"
@@ -115,7 +115,7 @@ def _print_figures(console: Console, report: Report) -> None:
 
 
 def _of_matrix(report: Report) -> str:
-    """Its share of the matrix units' limits; empty without matrix instructions."""
+    """The launch's share of the matrix units' limits; empty without matrix instructions."""
     modelled, limit, share = report.modelled, report.limits, shares(report)
     if share["matrix"] is None:
         return ""
@@ -172,7 +172,7 @@ def _waves(group: Workgroup) -> Table:
 
 
 def _parts(clocks: Clocks) -> dict[tuple[str, str], float]:
-    """The most first."""
+    """Clocks by what the average wave does, the largest first."""
     parts = {(ISSUE, unit): value for unit, value in clocks.issue.items()}
     parts |= {(WAIT, stall): value for stall, value in clocks.stalls.items()}
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
@@ -228,7 +228,7 @@ def _change(ratio: float) -> str:
 
 
 def _table(*headings: str, gap: int = 2) -> Table:
-    """Headings that begin with > are of numbers; `gap`: spaces between columns."""
+    """A table with `gap` spaces between columns; a heading that begins with > is of numbers."""
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     for heading in headings:
         table.add_column(

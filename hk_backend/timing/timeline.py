@@ -1,4 +1,4 @@
-"""What happens on one CU, clock by clock: the rows of the picture and what each shows."""
+"""The activity of one CU, clock by clock: the rows of the picture and what each row shows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hk_backend.timing.report import Report
 
 Window = tuple[int, int]
-"""Clocks: [first, second)."""
+"""A window of clocks: [first, second)."""
 STEPS = 3
-"""Of the loop, that the picture shows closely."""
+"""Number of the loop's steps that the lower picture shows in detail."""
 CLOSE = 8000
-"""Clocks that it shows without a loop."""
+"""Number of clocks that the lower picture shows if the kernel has too few steps."""
 
 SIMD_UNITS = ("matrix", "vector")
 SHARED_UNITS = {"lds": "LDS", "memory": "memory path"}
@@ -27,20 +27,20 @@ SHARED_UNITS = {"lds": "LDS", "memory": "memory path"}
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches of time of one kind, in order, that do not overlap."""
+    """Stretches of clocks of one activity, in order and without overlap."""
 
     starts: NDArray[np.float64]
     clocks: NDArray[np.float64]
 
     def within(self, window: Window) -> Spans:
-        """Cut to a window."""
+        """These spans, cut to a window."""
         ends = np.clip(self.starts + self.clocks, *window)
         starts = np.clip(self.starts, *window)
         kept = ends > starts
         return Spans(starts[kept], (ends - starts)[kept])
 
     def by_bin(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Share of each bin that is covered."""
+        """Share of each bin that the spans cover."""
         if not len(self.starts):
             return np.zeros(len(edges) - 1)
         at = np.stack([self.starts, self.starts + self.clocks], axis=1).ravel()
@@ -56,38 +56,41 @@ class Spans:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the picture: a wave's place, or a unit.
+    """One row of the picture: a wave's place, or a unit.
 
-    spans: by what is done: ("issue", unit), ("wait", stall) or ("busy", unit).
+    spans: stretches by activity: ("issue", unit), ("wait", stall) or ("busy", unit).
     """
 
     label: str
     simd: int | None
-    """None: of the whole CU."""
+    """Number of the SIMD; None: the whole CU shares the unit."""
     is_wave: bool
     spans: Mapping[tuple[str, str], Spans]
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A CU while one workgroup, of those that stand for others, runs from start to end."""
+    """The activity of a CU from the start to the end of one representative workgroup."""
 
     rows: Sequence[Row]
-    """By SIMD: its waves, then its units; then the CU's units."""
+    """Rows from top to bottom: for each SIMD its waves, then its units; last the CU's units."""
     whole: Window
     loop: Window | None
-    """From the first of the loop's instructions to the last."""
+    """Clocks from the first instruction of the loop to the last; None: there is no loop."""
     close: Window
-    """`STEPS` of the loop, in the middle; without as many, `CLOSE` clocks."""
+    """Clocks of the detailed picture: `STEPS` steps in the loop's middle, else `CLOSE` clocks."""
     steps: Sequence[int]
-    """When the first wave begins each step of the loop."""
+    """Clocks at which the first wave begins each step of the loop."""
     place: int
-    """Of the workgroup, among those that the CU holds; the labels of its waves count from 1."""
+    """Index of the workgroup among those that the CU holds; labels of waves count from 1."""
     places: int
 
     def bins(self, count: int) -> NDArray[np.float64]:
-        """Edges of at most about `count` stretches of the whole: of equal length outside the loop,
-        and of whole steps in it, so that they all show the same."""
+        """Edges of about `count` bins, or fewer, of the whole workgroup.
+
+        Bins have equal lengths outside the loop. Inside, each covers whole steps, so that all bins
+        show the same.
+        """
         even = np.linspace(*self.whole, count)
         steps = np.array(self.steps[:: -(-2 * len(self.steps) // count)], float)
         if len(steps) <= STEPS:
@@ -97,7 +100,7 @@ class Timeline:
 
 
 def timeline(report: Report) -> Timeline:
-    """Of the report's longest workgroup: replays it again, keeping events."""
+    """The timeline of the report's longest workgroup, replayed again with its events kept."""
     from hk_backend import _emulator
 
     modelled, group = report.modelled, report.workgroup
@@ -131,7 +134,7 @@ def timeline(report: Report) -> Timeline:
 
 
 def _close(begins: Sequence[int], whole: Window) -> Window:
-    """`STEPS` of the loop from the middle on; without as many, what is in the middle."""
+    """Clocks of `STEPS` steps in the middle of the loop; else `CLOSE` clocks in the middle."""
     if len(begins) > STEPS:
         middle = (len(begins) - STEPS) // 2
         return begins[middle], begins[middle + STEPS]
@@ -141,7 +144,7 @@ def _close(begins: Sequence[int], whole: Window) -> Window:
 
 
 def _wave_rows(events: NDArray[Any], slots: NDArray[np.uint32], resident: int) -> Iterator[Row]:
-    """One for each wave of each slot; a slot's workgroups follow each other in it."""
+    """One row for each wave of each slot; workgroups of a slot follow each other in its rows."""
     from hk_backend import _emulator
 
     units, stalls = _emulator.unit_names(), _emulator.stall_names()
@@ -170,7 +173,7 @@ def _unit_rows(events: NDArray[Any]) -> Iterator[Row]:
 
 
 def _spans(events: NDArray[Any]) -> Spans:
-    """Of events of one kind; what follows at once is one span."""
+    """Spans of events of one activity; events without a gap between them form one span."""
     events = np.sort(events, order="start")
     starts, ends = events["start"], events["start"] + events["clocks"]
     first = np.ones(len(events), bool)

@@ -1,4 +1,4 @@
-"""One workgroup in detail: where the clocks of its waves go."""
+"""Details of one workgroup: where the clocks of its waves go."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 LANES = 64
 NO_LINE = "(no line)"
-"""What the compiler wrote for no line of the source."""
+"""Name for instructions that the compiler assigned to no source line."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Of the average wave, the most first: issuing, by the unit that takes the instruction, and
-    waiting, by why."""
+    """Clocks of the average wave, the largest first.
+
+    Args:
+        issue: clocks of issuing, by the unit that takes the instruction.
+        stalls: clocks of waiting, by the reason.
+    """
 
     issue: Mapping[str, float]
     stalls: Mapping[str, float]
@@ -35,43 +39,42 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Phases:
-    """Clocks of a workgroup before its loop's first instruction, up to the last, and after it."""
+    """Clocks of a workgroup before its loop, in its loop, and after its loop."""
 
     before: float
     loop: float
     after: float
     iterations: float
-    """Of the average wave."""
+    """Number of iterations of the average wave."""
 
 
 @dataclass(frozen=True)
 class Workgroup:
-    """The one with most to do of those that were traced, beside others of its kind if a CU holds
-    several."""
+    """The traced workgroup with the most work, beside others of its kind if a CU holds several."""
 
     trace: int
-    """Its index in the trace."""
+    """Index of the workgroup in the trace."""
     number: int
-    """In the grid."""
+    """Index of the workgroup in the grid."""
     waves: int
     clocks: float
-    """Until its last wave ends."""
+    """Clocks until the last wave of the workgroup ends."""
     wave_clocks: Clocks
     lines: Mapping[str, Clocks]
-    """The same by file:line, the most first."""
+    """Clocks of the average wave by source line (file:line), the largest first."""
     phases: Phases | None
-    """None without a loop."""
+    """Clocks before, in and after the loop; None: the kernel has no loop."""
     time: _emulator.CuTime = field(repr=False)
 
     @property
     def matrix_flops_per_clock(self) -> float:
-        """Of a CU whose matrix units are always busy with these instructions; 0: it has none."""
+        """FLOPs per clock of a CU always busy with these matrix instructions; 0: there are none."""
         busy = self.time.busy["matrix"]
         return self.time.matrix_flops / busy if busy else 0.0
 
 
 def longest(traced: Traced, modelled: Modelled) -> Workgroup:
-    """Of a launch, with the parameters and the clock of `modelled`."""
+    """The launch's workgroup with the most work, replayed with `modelled`'s parameters."""
     from hk_backend import _emulator
 
     trace = traced.work.index(max(traced.work))
@@ -94,7 +97,7 @@ def longest(traced: Traced, modelled: Modelled) -> Workgroup:
 
 
 def _clocks(times: Iterable[_emulator.InstructionTime], share: float) -> Clocks:
-    """The sum, times `share`."""
+    """The sum over instructions, times `share`."""
     issue, stalls = Counter[str](), Counter[str]()
     for unit, _, issued, stalled in times:
         issue[unit] += issued

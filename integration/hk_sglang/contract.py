@@ -1,7 +1,7 @@
-"""What the attention route relies on in SGLang, checked before anything is patched.
+"""Checks of what the attention route relies on in SGLang, before anything is patched.
 
-The forms of the KV pool are not here: they are verified on the running engine, by writing through
-the pool's own writer and reading back (hk_backend.engine.cache_proof).
+The forms of the KV pool are not checked here. They are verified on the running engine, by writing
+through the pool's own writer and reading back (hk_backend.engine.cache_proof).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much an SGLang server computes at once, by its arguments."""
+"""Sizes that an SGLang server computes at once, by its arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sglang.srt.runtime_context import get_schedule
 
 
 def batch_tokens() -> int:
-    """The most tokens that one step prefills."""
+    """Most tokens that one step prefills."""
     schedule = get_schedule()
     limits = (
         schedule.chunked_prefill_size,  # -1: prompts are not cut
@@ -17,5 +17,5 @@ def batch_tokens() -> int:
 
 
 def running_requests(at_most: int) -> int:
-    """The most requests that one step decodes, or `at_most` if that is less or nobody said."""
+    """Most requests that one step decodes; `at_most` if the setting is larger or missing."""
     return min(at_most, get_schedule().max_running_requests or at_most)

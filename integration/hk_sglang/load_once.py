@@ -1,4 +1,4 @@
-"""Loads a model once in SGLang, for `hk-backend tune`: while it loads, its layers are measured."""
+"""Loads a model once in SGLang, for `hk-backend tune`, which measures its layers while it loads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from sglang.srt.server_args import ServerArgs
 
 
 def load_once(model: str, options: Sequence[str]) -> None:
-    """Load `model` with random weights and stop.
+    """Loads `model` with random weights, and stops.
 
     Args:
-        options: SGLang's own, as on its command line. Graphs are left out: a contest is held before
-            them.
+        options: SGLang's own, as on its command line. Graphs are off, as contests come before them.
     """
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)

@@ -6,12 +6,13 @@ import os
 
 
 def register() -> None:
-    """Install the routes that `HK_BACKEND` enables.
+    """Installs the routes that `HK_BACKEND` enables.
 
-    With `HK_BACKEND=0` nothing is imported and nothing patched. Without it only the choice `hk` of
-    the attention flags is added, which then enables the attention route. Idempotent, and safe in
-    every process. Anything that prevents a route is logged in one line, and SGLang serves without
-    HK.
+    With `HK_BACKEND=0` nothing is imported and nothing patched. Without `HK_BACKEND` only the
+    choice `hk` of the attention flags is added; choosing it enables the attention route.
+
+    Idempotent, and safe in every process. Anything that prevents a route is logged in one line, and
+    SGLang serves without HK.
 
     Raises:
         RegisterExit: instead of that line, with HK_STRICT=1.

@@ -32,9 +32,9 @@ class TensorParallel:
 
 
 def tensor_parallel() -> Ranks:
-    """The ranks that load a model with this process; this one alone where there is no group yet."""
+    """The ranks that load a model with this process; this one alone if there is no group yet."""
     try:
         group = get_parallel().tp_group
-    except (AttributeError, RuntimeError, ValueError):  # nobody has made one
+    except (AttributeError, RuntimeError, ValueError):  # no group has been made
         return ALONE
     return ALONE if group is None or group.world_size == 1 else TensorParallel(group)

@@ -1,8 +1,8 @@
 """`--attention-backend hk`, and the same for `--prefill-attention-backend` and `--decode-...`.
 
-HK is a wrapper around the backend that SGLang chooses, so its name must not reach the many places
+HK is a wrapper around the backend that SGLang chooses. So its name must not reach the many places
 where SGLang compares a backend's name (page sizes, graphs, allow-lists of models, drafts). Before
-SGLang resolves its arguments, `hk` is treated as if no choice had been made; the raw argument,
+SGLang resolves its arguments, `hk` is treated as if no choice had been made. The raw argument,
 which SGLang keeps and passes to its processes, records the user's choice.
 """
 
@@ -16,14 +16,14 @@ from hk_sglang.flags import ASKING, FIRST_STEP, FLAGS, NAME
 
 
 def offer() -> None:
-    """Add the choice; harmless to call again. An SGLang that cannot take it has none."""
+    """Adds the choice `hk`, if this SGLang can take it; harmless to call again."""
     try:
         from sglang.srt.arg_groups.choices import (
             ATTENTION_BACKEND_CHOICES,
             add_attention_backend_choices,
         )
         from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
-    except ImportError:  # `contract.check_engine` says so if HK is enabled
+    except ImportError:  # `contract.check_engine` reports that if HK is enabled
         return
     if NAME in ATTENTION_BACKEND_CHOICES:
         return
@@ -32,7 +32,7 @@ def offer() -> None:
 
 
 def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
-    """Before the first step: leave the choice to SGLang wherever it was `hk`."""
+    """Leaves the choice to SGLang wherever it was `hk`, before the first step of resolution."""
     from sglang.srt.arg_groups.overrides import declare_resolution
 
     _forget_the_last_server()
@@ -47,25 +47,25 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
 
 
 def _say_it_is_not_for_decode(flag: str) -> None:
-    from hk_backend.engine import loggers  # nobody who did not ask for HK imports it
+    from hk_backend.engine import loggers  # not imported unless the user asked for HK
 
     said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
     loggers.of("sglang", "plugin").warning(said, flag)
 
 
 _asked: tuple[str | None, str] | None = None
-"""`HK_BACKEND` as the user has it, and as a server's flag has made it."""
+"""`HK_BACKEND` as the user set it, and as a server's flag has changed it."""
 
 
 def _ask_for_attention() -> None:
-    """The flag without `HK_BACKEND=attention` means it, for this server's processes."""
+    """Enables the attention route for this server's processes, if the flag alone asks for it."""
     from hk_backend.config import ConfigError, get_config, read_config
     from hk_sglang.routes import register_routes
 
     global _asked  # noqa: PLW0603
     try:
         routes = read_config().backend
-    except ConfigError:  # said when the plugin was loaded
+    except ConfigError:  # reported when the plugin was loaded
         return
     if "attention" in routes:
         return
@@ -76,7 +76,7 @@ def _ask_for_attention() -> None:
 
 
 def _forget_the_last_server() -> None:
-    """Whose flag is not the next one's, in a process that starts several."""
+    """Undoes the effect of an earlier server's flag, in a process that starts several."""
     global _asked  # noqa: PLW0603
     if _asked is None:
         return

@@ -10,34 +10,34 @@ logger = loggers.of("sglang", "plugin")
 class RegisterExit(SystemExit):
     """HK_STRICT=1 and the plugin cannot register; the message says why.
 
-    Not an `Exception`: SGLang logs and forgets those that a plugin raises
+    This is not an `Exception`, as SGLang logs and forgets those that a plugin raises
     (sglang/srt/plugins/__init__.py, `load_plugins`).
     """
 
 
 def register_routes() -> None:
-    """The routes that `HK_BACKEND` names (raises as `register`)."""
+    """Installs the routes that `HK_BACKEND` names; raises the errors of `plugin.register`."""
     from hk_backend.engine.registration import Plugin
 
     Plugin("SGLang", logger, REGISTER, share_counters, RegisterExit).register_routes()
 
 
 def register_attention() -> str:
-    """Route the attention backends that SGLang makes; returns why not, or nothing."""
+    """Routes the attention backends that SGLang makes; returns the reason why not, or nothing."""
     from hk_sglang.attention.install import register_attention
 
     return register_attention()
 
 
 def register_linear() -> str:
-    """Change SGLang's linear layers; returns why not, or nothing."""
+    """Changes SGLang's linear layers; returns the reason why not, or nothing."""
     from hk_sglang.linear.install import register_linear
 
     return register_linear()
 
 
 def share_counters() -> str:
-    """Share this engine's counters between its processes, and log them when it ends.
+    """Shares this engine's counters between its processes, and logs them when it ends.
 
     SGLang's `/metrics` reads the directory of prometheus_client's multiprocess mode, and finds the
     counters there.
@@ -51,4 +51,4 @@ def share_counters() -> str:
 
 
 REGISTER = {"attention": register_attention, "linear": register_linear}
-"""What puts a route in place, and returns why it did not, or nothing."""
+"""Function of each route that installs it, and returns the reason if it fails."""

@@ -1,4 +1,4 @@
-"""The moment from which a server's requests run: nothing is measured any more."""
+"""The moment when a server's requests start to run, after which nothing is measured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ logger = loggers.of("sglang", "plugin")
 
 
 def install() -> None:
-    """Change SGLang's scheduler; harmless to call again."""
+    """Changes SGLang's scheduler; harmless to call again."""
     wrap(Scheduler, "run_event_loop", _run)
 
 
 def _run(original: Any, scheduler: Any) -> Any:
-    """All models of the server are loaded, and a draft model shares their time to measure."""
+    """Ends the measurements, as all models of the server are loaded.
+
+    A draft model shares the server's time to measure.
+    """
     model_is_loaded("SGLang", logger, scheduler.device)
     requests_run()
     return original(scheduler)

@@ -1,8 +1,8 @@
-"""The active routes in vLLM's compile-cache key.
+"""Adds the active routes to vLLM's compile-cache key.
 
-A route changes which fusions vLLM may compile around its layers, so a graph compiled with it
-must not be reused without it. vLLM hashes `additional_config`, and layers are constructed before
-anything is compiled, so a served layer adds its route there.
+A route changes which fusions vLLM may compile around its layers. So a graph compiled with it must
+not be reused without it. vLLM hashes `additional_config`, and constructs layers before it compiles
+anything. So a served layer adds its route there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class HashedWith:
 
 
 def add_route(route: str, layers: str = "") -> None:
-    """Enter `route` in the configuration that is current while layers are constructed.
+    """Adds `route` to the configuration that is current while layers are constructed.
 
     Args:
-        layers: those that it serves; a measurement may decide otherwise at another start.
+        layers: text of the layers that the route serves, as measurements may differ at another
+            start.
     """
     from vllm.config import get_current_vllm_config_or_none
 

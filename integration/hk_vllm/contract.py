@@ -1,7 +1,7 @@
-"""What the plugin relies on in vLLM, checked before anything is patched.
+"""Checks of what the plugin relies on in vLLM, before anything is patched.
 
-The KV-cache forms are not here: they are verified on the running engine, by writing through the
-parent's own writer and reading back (hk_backend.engine.cache_proof).
+The KV-cache forms are not checked here. They are verified on the running engine, by writing through
+the parent's own writer and reading back (hk_backend.engine.cache_proof).
 """
 
 from __future__ import annotations

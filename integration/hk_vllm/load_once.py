@@ -1,4 +1,4 @@
-"""Loads a model once in vLLM, for `hk-backend tune`: while it loads, its layers are measured."""
+"""Loads a model once in vLLM, for `hk-backend tune`, which measures its layers while it loads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 
 def load_once(model: str, options: Sequence[str]) -> None:
-    """Load `model` with random weights and stop.
+    """Loads `model` with random weights, and stops.
 
     Args:
-        options: vLLM's own, as on its command line. Graphs and compilation are left out: a contest
-            is held before them.
+        options: vLLM's own, as on its command line. Graphs and compilation are off, as contests
+            come before them.
     """
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     given = parser.parse_args(["--model", model, *options, "--load-format", "dummy"])

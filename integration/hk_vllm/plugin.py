@@ -9,15 +9,14 @@ MEMBERS = {
     "cpu": ("CPU_ATTN",),
     "rocm": ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"),
 }
-"""The registry members that are wrapped, by platform."""
+"""The registry members that HK wraps, by platform."""
 
 
 def register() -> None:
-    """Install the routes that `HK_BACKEND` enables.
+    """Installs the routes that `HK_BACKEND` enables.
 
-    Without `HK_BACKEND` nothing is imported and nothing patched. Idempotent, and safe in
-    every process. Anything that prevents a route is logged in one line, and vLLM serves without
-    HK.
+    Without `HK_BACKEND` nothing is imported and nothing patched. Idempotent, and safe in every
+    process. Anything that prevents a route is logged in one line, and vLLM serves without HK.
 
     Raises:
         RegisterError: instead of that line, with HK_STRICT=1.
@@ -33,7 +32,7 @@ def register() -> None:
 
 
 def register_attention() -> str:
-    """Register the wrappers of this platform; returns why not, or nothing."""
+    """Registers the wrappers of this platform; returns the reason why not, or nothing."""
     from vllm.platforms import current_platform
 
     from hk_vllm.contract import check_engine
@@ -53,14 +52,14 @@ def register_attention() -> str:
 
 
 def register_linear() -> str:
-    """Change the linear layers of this platform; returns why not, or nothing."""
+    """Changes the linear layers of this platform; returns the reason why not, or nothing."""
     from hk_vllm.linear.install import register_linear
 
     return register_linear()
 
 
 def share_counters() -> str:
-    """Share this engine's counters between its processes, and log them when it ends."""
+    """Shares this engine's counters between its processes, and logs them when it ends."""
     from hk_backend.engine import loggers, report
     from hk_backend.routing import metrics
 
@@ -70,7 +69,7 @@ def share_counters() -> str:
 
 
 REGISTER = {"attention": register_attention, "linear": register_linear}
-"""What puts a route in place, and returns why it did not, or nothing."""
+"""Function of each route that installs it, and returns the reason if it fails."""
 
 
 def members_of(platform: Any) -> tuple[str, ...]:
@@ -81,14 +80,14 @@ def members_of(platform: Any) -> tuple[str, ...]:
 
 
 def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:
-    """Take part in the choice of a backend, which vLLM asks `platform` for.
+    """Takes part in the choice of a backend, for which vLLM asks `platform`.
 
-    `--attention-backend CUSTOM` wraps what the platform would choose by itself. A layer with latent
-    attention, whose backends HK does not wrap, says so. For `members` HK takes what another plugin
-    has registered after it.
+    `--attention-backend CUSTOM` wraps the backend that the platform would choose by itself. A layer
+    with latent attention, whose backends HK does not wrap, is logged. For `members` HK also wraps
+    what another plugin has registered after it.
 
-    What the platform chooses depends on the layer (head size, sinks, connectors), which a class
-    behind CUSTOM is never told; so CUSTOM asks for the automatic choice, and gets its wrapper.
+    The platform's choice depends on the layer (head size, sinks, connectors), which a class behind
+    CUSTOM is never told. So CUSTOM asks for the automatic choice, and gets its wrapper.
     """
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
@@ -115,7 +114,7 @@ def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:
 
 
 def leave_latent_attention() -> None:
-    """Say once that such layers are vLLM's.
+    """Logs once that layers with latent attention are vLLM's.
 
     Raises:
         StrictError: instead, with HK_STRICT=1.

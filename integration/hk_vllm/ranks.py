@@ -17,7 +17,8 @@ class TensorParallel:
     """vLLM's group of tensor-parallel ranks.
 
     Attributes:
-        rank: this process's number in the group. group: vLLM's `GroupCoordinator`.
+        rank: number of this process in the group.
+        group: vLLM's `GroupCoordinator`.
     """
 
     rank: int

@@ -1,9 +1,10 @@
 """HK's variables in vLLM's Ray workers.
 
-Ray starts them with the environment of their node, to which vLLM adds what it knows by name or by
-prefix. Its default executor copies everything; the older one (VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0)
-and the engine cores of `--data-parallel-backend ray` copy only those. The variable in which users
-name further prefixes reaches both; a platform's `additional_env_vars` only the former.
+Ray starts workers with the environment of their node, to which vLLM adds variables that it knows by
+name or by prefix. Its default executor copies everything. The older one
+(VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0) and the engine cores of `--data-parallel-backend ray` copy only
+those. A variable in which users name further prefixes reaches both; a platform's
+`additional_env_vars` only the former.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PREFIXES = "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"
 
 
 def copy_to_workers() -> None:
-    """Have vLLM copy every HK_ variable to the Ray workers that this process starts; idempotent."""
+    """Makes vLLM copy every HK_ variable to Ray workers of this process; idempotent."""
     named = [prefix.strip() for prefix in os.environ.get(PREFIXES, "").split(",")]
     prefixes = [prefix for prefix in named if prefix]
     if PREFIX not in prefixes:
@@ -25,7 +26,7 @@ def copy_to_workers() -> None:
 
 
 def left_out() -> list[str]:
-    """The HK_ variables of this environment that are not on vLLM's own list of what it copies."""
+    """The HK_ variables of this environment that vLLM's own list of variables to copy lacks."""
     from vllm.ray.ray_env import get_env_vars_to_copy
 
     copied = get_env_vars_to_copy()
@@ -33,6 +34,9 @@ def left_out() -> list[str]:
 
 
 def print_left_out() -> None:
-    """`{variable: value}` of them, once the plugin is registered, as a line of JSON; for doctor."""
+    """Prints the variables left out, as a line of JSON `{variable: value}`, for doctor.
+
+    The plugin's prefix is added to vLLM's list first, as in a registered plugin.
+    """
     copy_to_workers()
     print(json.dumps({name: os.environ[name] for name in left_out()}))

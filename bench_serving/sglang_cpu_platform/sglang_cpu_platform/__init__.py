@@ -2,10 +2,11 @@
 
     SGLANG_PLATFORM=hk_cpu python -m sglang.launch_server --device cpu ...
 
-SGLang asks for a platform in each of its processes (entry point `sglang.srt.platforms`). And
-PyPI's torchvision, which SGLang imports, is linked to CUDA: beside a CPU build of torch its library
-does not load, its operators are missing, and its own registrations fail at two of them. A .pth
-file therefore calls `declare_missing_operators` wherever Python starts.
+SGLang asks for a platform in each of its processes (entry point `sglang.srt.platforms`).
+
+PyPI's torchvision, which SGLang imports, is linked to CUDA. With a CPU build of torch its library
+does not load, so its operators are missing, and registrations for two of them fail. A .pth file
+therefore calls `declare_missing_operators` at every start of Python.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from importlib.machinery import ModuleSpec
 NAME = "hk_cpu"
 PLATFORM = "sglang_cpu_platform.platform:CpuPlatform"
 REGISTRATIONS = "torchvision._meta_registrations"
-"""Imported by torchvision right after it tried to load its library."""
+"""Module that torchvision imports right after it tried to load its library."""
 OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -25,17 +26,17 @@ OPERATORS = (
 
 
 def activate() -> str | None:
-    """The platform's class if it was requested by name: it is never chosen automatically."""
+    """The platform's class if the user names it; it is never chosen automatically."""
     return PLATFORM if os.environ.get("SGLANG_PLATFORM") == NAME else None
 
 
 def declare_missing_operators() -> None:
-    """Declare torchvision's operators when it is imported and has not brought them itself."""
+    """Declare torchvision's operators when it is imported without its own."""
     sys.meta_path.insert(0, _BeforeRegistrations())  # type: ignore[arg-type]
 
 
 class _BeforeRegistrations:
-    """Finds no module; sees which is asked for."""
+    """A finder that finds no module, but sees when torchvision imports `REGISTRATIONS`."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name == REGISTRATIONS:

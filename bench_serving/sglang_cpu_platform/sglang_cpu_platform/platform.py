@@ -1,4 +1,4 @@
-"""The platform: plain torch wherever SGLang would ask for compiled kernels."""
+"""The SGLang platform that uses plain torch in place of compiled kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
 
 
 class CpuPlatform(CpuDeviceMixin, SRTPlatform):
-    """SGLang's CPU, except that it is of no tree: fused operators are plain torch."""
+    """SGLang's CPU platform, but out of tree, so that SGLang computes fused operators in torch."""
 
     _enum = PlatformEnum.OOT
     capabilities = PlatformCapabilities()

@@ -1,4 +1,4 @@
-// What one call of prefill attention is: plain data, filled by the bindings, read by every kernel.
+// Arguments of one call of prefill attention: plain data that the bindings fill and kernels read.
 #pragma once
 
 #include "attention/range.hpp"
@@ -6,11 +6,11 @@
 
 namespace hk::cpu {
 
-// Where keys or values lie. The element of (block, head, token in block, channel) is at
+// Layout of keys or values in memory. The element of (block, head, token in block, channel) is at
 //   block * block_stride + head * head_stride
 //   + token / token_split * token_outer + token % token_split * token_inner
 //   + channel / channel_split * channel_outer + channel % channel_split * channel_inner
-// elements from `data`. Packed tensors are one endless block.
+// elements from `data`. A packed tensor counts as one endless block.
 struct CacheView {
   const void* data;
   int64_t block_stride, head_stride;
@@ -37,7 +37,7 @@ struct AttentionArgs {
 
   int64_t num_requests, num_tokens, num_kv_tokens;
   int64_t num_heads, num_kv_heads;
-  int64_t head_size, value_size;  // channels of queries and keys, of values and out
+  int64_t head_size, value_size;  // channels of queries and keys, and of values and out
 
   const float* sinks;         // [num_heads] or null
   const float* alibi_slopes;  // [num_heads] or null
@@ -50,28 +50,28 @@ struct AttentionArgs {
   float logits_soft_cap;   // 0: none
 };
 
-// A share of the work: `row_begin` to `row_end` of one request under one KV head, where
+// A share of the work: rows `row_begin` to `row_end` of one request under one KV head.
 // row = token * group + query head in group, so that the rows of a group share keys and values.
 struct WorkItem {
   int64_t request, kv_head, row_begin, row_end;
-  Range keys;  // any other is hidden; they begin with a panel
-  // Where among the partial results a split of the keys leaves its own: kWhole if it has all keys.
+  Range keys;  // keys of this item, from the first key of a panel on; other keys are hidden
+  // Offset of this split's result among the partial results; kWhole: the item has all keys.
   static constexpr int64_t kWhole = -1;
   int64_t partial = kWhole;
 };
 
-// A row's partial result, in float32: maximum and sum of the weights relative to it, both as the
-// online softmax has them, then the output before the division by the sum.
+// Number of float32 values of a row's partial result. These are the maximum of the scores, the sum
+// of the weights relative to it, and the output before the division by the sum.
 HK_INLINE int64_t partial_row(int64_t value_size) { return value_size + 2; }
 
-// Rows of which `splits` work items left partial results, the first at `rows.partial` and each
-// `apart` floats from the last.
+// Rows whose `splits` work items left partial results: the first one at `rows.partial`, and each
+// `apart` floats after the one before.
 struct Joint {
   WorkItem rows;
   int64_t splits, apart;
 };
 
-// Two partial results over disjoint keys, to be joined by their log-sum-exp.
+// Arguments of a merge: two partial results over disjoint keys, joined by their log-sum-exp.
 struct MergeArgs {
   const void *output_a, *output_b;
   int64_t a_token, a_head, a_channel, b_token, b_head, b_channel;
@@ -85,8 +85,8 @@ struct MergeArgs {
   int64_t num_tokens, num_heads, head_size;
 };
 
-// What one instruction set brings to attention. `scratch` is private to a thread, `partials` is
-// shared by the items of a call.
+// The attention functions of one instruction set. `scratch` is private to a thread, `partials` is
+// shared by all items of a call.
 struct AttentionKernels {
   int64_t rows_per_block, keys_per_panel;
   int64_t (*scratch_bytes)(const AttentionArgs&, int64_t rows);

@@ -49,7 +49,7 @@ void check_values(const AttentionArgs& args) {
     const int64_t keys = args.seq_lens[r];
     if (keys < 0) bad(at("seq_lens", r), keys, "0 or more");
     const int64_t queries = args.query_start_loc[r + 1] - args.query_start_loc[r];
-    if (queries == 0) continue;  // nothing is read
+    if (queries == 0) continue;  // a request without queries reads nothing
     if (args.causal && keys < queries)
       bad(at("seq_lens", r), keys,
           "at least the " + std::to_string(queries) + " query tokens of the request (causal)");
@@ -73,7 +73,7 @@ void attention_prefill(const std::string& isa, const AttentionArgs& args, int th
   const AttentionKernels& kernels = *kernels_of(isa).attention;
   const Plan plan = plan_attention(args, kernels, threads, split_elements);
   const int64_t bytes = kernels.scratch_bytes(args, plan.largest_rows);
-  thread_local Scratch memory;  // of the calling thread: calls at once have one each
+  thread_local Scratch memory;  // one for each calling thread, since calls may overlap
   auto* partials = static_cast<float*>(memory.at_least(4 * plan.partial_floats));
   parallel_for(int64_t(plan.items.size()), threads, [&, partials](int64_t i) {
     kernels.run(args, plan.items[size_t(i)], partials, thread_scratch(bytes));

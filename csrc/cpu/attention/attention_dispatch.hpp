@@ -1,4 +1,4 @@
-// The calls that the bindings make: checks of values in host memory, then the work.
+// Functions that the bindings call: they check values in host memory, then do the work.
 #pragma once
 
 #include <string>

@@ -8,15 +8,16 @@
 //       O = O * 2^(old max - max) + P V
 //   O / sum -> out, max + log(sum) -> lse
 //
-// An item with some of its keys leaves max, sum and O instead; joining the splits of a row is one
-// more step of the online softmax: the largest max, and every sum and O times 2^(max - largest).
+// An item with only a part of the keys leaves max, sum and O instead. Joining the splits of a row
+// is one more step of the online softmax: take the largest max, and multiply every sum and O by
+// 2^(max - largest).
 //
 // Choices. The query heads of a group share K and V, so a row is a (token, head in group) pair
 // and packing is paid once per group. Sums, scores and softmax are float32. Products are bfloat16
-// where the processor multiplies it and it holds all operands (products.hpp), else float32: without
-// such products bf16 costs what fp32 costs. log2(e) and the scale are folded into a float32 Q.
-// Causal and window masks leave each row one contiguous range of keys: panels outside it are not
-// computed, and only rows whose range ends inside a tile are masked.
+// if the processor multiplies bfloat16 and it holds all operands exactly (products.hpp). Otherwise
+// they are float32, and bf16 costs as much as fp32. log2(e) and the scale are folded into a
+// float32 Q. Causal and window masks leave each row one contiguous range of keys: panels outside
+// it are not computed, and only rows whose range ends inside a tile are masked.
 
 #include <type_traits>
 
@@ -27,23 +28,23 @@
 namespace hk::cpu::HK_ISA {
 namespace {
 
-// Rows of a block: two register tiles, or one of AMX, which is larger than two.
+// Rows of a block: two register tiles, or one AMX tile, which is larger than those two.
 template <class Products>
 constexpr int64_t block_rows = Products::rows > MR ? Products::rows : 2 * MR;
 
 template <class K>
 struct Kernel {};
 
-// D: head size, of keys and values, if it is known at compile time, else 0. Its rows then have the largest size, so
-// that every address in the multiply is a constant away from one register.
+// D: head size of keys and values if it is known at compile time, else 0. With 0, rows are stored
+// with the largest head size, so that addresses in the multiply are one register plus a constant.
 template <class Products, int D>
 class ItemKernel {
   using operand = typename Products::operand;
   static constexpr int64_t kStride = D ? D : kMaxHeadSize;
   static constexpr int64_t kRows = Products::rows, kBlockRows = block_rows<Products>;
-  // Weights are computed for whole units of keys, and for whole registers.
+  // Granularity, in keys, in which weights are computed: whole units of keys and whole registers.
   static constexpr int64_t kUnit = max(VL, Products::key_unit);
-  // Rows whose softmax is computed side by side.
+  // Number of rows whose softmax is computed side by side.
   static constexpr int kTogether = kRows <= 16 ? kRows : kRows / 2;
 
   // One value for each row of a register tile, in whole registers.
@@ -90,7 +91,7 @@ class ItemKernel {
       store_partial(partials + item_.partial);
   }
 
-  // The result of rows whose splits have run.
+  // Joins the splits' partial results of rows and stores their output.
   void join(const float* first, int64_t splits, int64_t apart) {
     for (int64_t row = 0; row < rows_; ++row, first += partial_row(value_size()))
       join_row(row, first, splits, apart);
@@ -102,7 +103,7 @@ class ItemKernel {
     return {round_up(rows, kRows), kBlockRows, kStride, args.head_size, args.value_size};
   }
 
-  // Constants to the compiler where D is.
+  // Sizes of a head; if D is not 0 they are constants for the compiler.
   HK_INLINE int64_t head_size() const { return D ? D : args_.head_size; }
   HK_INLINE int64_t value_size() const { return D ? D : args_.value_size; }
 
@@ -120,7 +121,7 @@ class ItemKernel {
       if (++in_group == group) in_group = 0, ++token;
     }
   }
-  // The keys that a row sees, or any of some rows; padding rows see what the last row sees.
+  // Keys that a row sees, or that some rows see; padding rows see the same keys as the last row.
   HK_INLINE Range visible(int64_t row) const {
     return clip(sequence_.visible(buffers_.positions[row]), item_.keys.begin, item_.keys.end);
   }
@@ -131,7 +132,7 @@ class ItemKernel {
     return clip({keys.begin - tile, keys.end - tile}, 0, kTileKeys);
   }
 
-  // The factor that turns a product of Q and K into a score in units of log2 (of 1 with a cap).
+  // Factor from a product of Q and K to a score: in units of log2, or of 1 with a soft cap.
   HK_INLINE float score_factor() const {
     float factor = args_.scale;
     if (args_.k_scale) factor *= args_.k_scale[item_.kv_head * args_.k_scale_stride];
@@ -209,7 +210,8 @@ class ItemKernel {
   HK_INLINE operand* weights(int64_t row) const { return buffers_.weights + row * kTileKeys; }
 
   // Turns a register tile's rows of S into P over `whole` units of keys; hidden keys get weight 0.
-  // Maxima first, so that one exponential rescales all rows, and no row waits for another's.
+  // Maxima come first, so that one vector exponential rescales all rows, and rows do not wait for
+  // each other.
   HK_INLINE void softmax_rows(int64_t row, int64_t in_block, Range whole, int64_t tile) {
     RowValues tops;
     float factor = 1.0f;
@@ -223,7 +225,7 @@ class ItemKernel {
                                         buffers_.sums + (row + r) * VL);
   }
 
-  // Caps, biases and masks a row of S; returns the factor that the row still lacks.
+  // Caps, biases and masks a row of S; returns the factor that is still to be multiplied in.
   HK_INLINE float prepare_row(int64_t row, int64_t in_block, Range whole, int64_t tile) {
     float* s = scores(in_block);
     const Range keys = in_tile(visible(row), tile);
@@ -240,14 +242,15 @@ class ItemKernel {
     return factor;
   }
 
-  // Raises the rows' maxima by those of a tile; leaves in `tops` what exponentials subtract.
+  // Raises the rows' maxima to those of a tile, given in `tops`. Leaves in `tops` the values that
+  // exponentials subtract.
   HK_INLINE void raise_tops(int64_t row, float factor, RowValues& tops) {
     RowValues old, rescale;
     std::memcpy(old.at, buffers_.row_top + row, sizeof(float) * kRows);
     for (int64_t r = 0; r < kRows; r += VL) {
       const vec before = load(old.at + r);
       const vec top = max_or_second(load(tops.at + r) * splat(factor), before);
-      // All hidden so far: any finite maximum gives the weights 2^-inf = 0.
+      // While all keys are hidden, any finite maximum gives the weights 2^-inf = 0.
       const vec finite_top = top == kNegInf ? vec{} : top;
       store(old.at + r, top);
       store(tops.at + r, finite_top);
@@ -257,8 +260,8 @@ class ItemKernel {
     std::memcpy(buffers_.rescale + row, rescale.at, sizeof(float) * kRows);
   }
 
-  // Multiplies a row of S by its factor, unless the exponential may do so on its way: returns what
-  // is left to multiply by.
+  // Multiplies a row of S by its factor, unless the exponential can do so. Returns the factor that
+  // is still to be multiplied in.
   HK_INLINE float finish_scores(float* s, int64_t begin, int64_t end) const {
     if (factor_ > 0.0f && !args_.logits_soft_cap && !args_.alibi_slopes) return factor_;
     for (int64_t k = begin; k < end; k += VL) store(s + k, load(s + k) * splat(factor_));
@@ -275,7 +278,7 @@ class ItemKernel {
       if (values_finite_)
         Products::template add<kStride>(output, buffers_.rescale + row, weights(in_block), values,
                                         units);
-      else  // a hidden value that is not finite would spread: 0 * NaN is NaN
+      else  // a hidden value that is not finite would matter: 0 * NaN is NaN
         for (int64_t r = 0; r < kRows; ++r)
           Products::template add_row<kStride>(output + r * kStride, buffers_.rescale + row + r,
                                               weights(in_block + r), values,
@@ -324,7 +327,7 @@ class ItemKernel {
       const float old_top = top;
       top = sink > top ? sink : top;
       weight = old_top == kNegInf ? 0.0f : exp2(old_top - top);
-      const float below = sink == top ? 0.0f : sink - top;  // infinity is not below itself
+      const float below = sink == top ? 0.0f : sink - top;  // infinity - infinity would be NaN
       sum = sum * weight + (sink == kNegInf ? 0.0f : exp2(below));
     }
     float factor = sum == 0.0f ? 0.0f : weight / sum * args_.value_factor;
@@ -358,7 +361,7 @@ class ItemKernel {
   bool values_finite_ = true;
 };
 
-// Calls f(kernel) with the kernel of such products, for the head size if it is known at compile time.
+// Calls f(kernel) with the kernel for these products, compiled for the head size if there is one.
 template <class Products, class F>
 HK_INLINE auto with_head_size(const AttentionArgs& args, F f) {
   const bool one_size = args.head_size == args.value_size;
@@ -379,7 +382,7 @@ HK_INLINE auto with_kernel(const AttentionArgs& args, [[maybe_unused]] int64_t r
   return with_head_size<FloatProducts>(args, f);
 }
 
-// For items of up to so many rows, whichever kernel has them.
+// Bytes of scratch memory for an item of up to `rows` rows, whichever kernel computes it.
 int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
   const auto bytes = [&]<class K>(Kernel<K>) { return K::scratch_bytes(args, rows); };
   return max(with_kernel(args, 1, bytes), with_kernel(args, rows, bytes));

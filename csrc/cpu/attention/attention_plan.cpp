@@ -35,7 +35,7 @@ class Planner {
   }
 
  private:
-  // What rows under one KV head take, in query-key pairs; packing a key takes as long as two blocks
+  // Cost of rows under one KV head, in query-key pairs. Packing a key costs as much as two blocks
   // of rows.
   double cost_of(const Sequence& sequence, int64_t begin, int64_t end) const {
     const int64_t first = sequence.visible(sequence.position(begin)).size();
@@ -46,7 +46,7 @@ class Planner {
 
   int64_t most_splits(Range keys) const { return std::max<int64_t>(1, keys.size() / fewest_keys_); }
 
-  // Rows of an item; `share`: how many items a KV head of the request may have, for balance.
+  // Number of rows of an item; `share`: items that a KV head of the request gets for balance.
   int64_t rows_of_item(int64_t rows, double share, int64_t splits) const {
     if (threads_ == 1) return most_rows_;
     const auto balanced = int64_t(double(rows) * std::min(1.0, double(splits) / share));
@@ -69,7 +69,7 @@ class Planner {
     const double cost = cost_of(sequence, 0, rows);
     const double share = cost * kItemsPerThread * threads_ / total_;
     const int64_t splits = splits_of(sequence, cost, share);
-    // Whole blocks of rows, evenly filled.
+    // Items are whole blocks of rows, of even sizes.
     int64_t chunk = rows_of_item(rows, share, splits);
     chunk = round_up(ceil_div(rows, ceil_div(rows, chunk)), kernels_.rows_per_block);
     const Range keys{0, sequence.num_keys};
@@ -101,7 +101,7 @@ class Planner {
     plan_.partial_floats = item.partial;
   }
 
-  // Where split `s` begins: at a panel's first key, so that no panel is computed twice.
+  // First key of split `s`, which is the first of a panel, so that no panel is computed twice.
   int64_t boundary(Range keys, int64_t s, int64_t splits) const {
     if (s == splits) return keys.end;
     const int64_t panel = kernels_.keys_per_panel;
@@ -122,7 +122,7 @@ class Planner {
   const AttentionKernels& kernels_;
   int threads_;
   int64_t most_rows_, fewest_keys_;
-  double total_ = 0;  // cost of the call
+  double total_ = 0;  // cost of the whole call
   std::vector<std::pair<double, WorkItem>> items_;
   Plan plan_;
 };

@@ -1,19 +1,22 @@
-// How a call of prefill attention becomes work items: which rows, and which of their keys.
+// Cuts a call of prefill attention into work items: some rows, and some or all of their keys.
 //
-// Rows are cut first: as large as packing wants (it is paid once per item and tile), as small as
-// balance wants (eight items per thread). Keys are split only where rows cannot occupy the threads:
-// where a block of up to 512 rows (packing is 5% of its work) under one KV head costs more than a
-// thread's share of the call, which could not end before that block does. Then keys are split as
-// balance wants, and rows cut only as far as splits leave to do. If that is as far as they would be
-// cut without splits, to 48 rows, and there are two such items for each thread, keys stay whole:
-// splits would spare no packing. Each split leaves a partial result, and once all items are done,
-// these are joined.
+// Rows are cut first. Large items save packing, which is paid once per item and tile. Small items
+// balance the threads, which want six items each.
 //
-// The bound. Joining costs d / 2 + 40 clocks a row and split on AVX2: a partial output written and
-// read, an exponential. A key costs d / 8 clocks a row, and 3 d once to pack, so a split of s / d
-// keys costs s / 8 for each of many rows and 3 s for one. With s = 2^15 (SPLIT_ELEMENTS in
-// hk_backend/devices/cpu/attention.py) that is 4096 clocks against 104 at d = 128: joining takes
-// up to 3%. For one row it is 98,000, or 30 us, and to wake the threads twice takes about 20.
+// Keys are split only where rows cannot occupy the threads. A call cannot end before its largest
+// block of rows, up to 512 under one KV head. Keys are split if that block costs more than a
+// thread's share of the call. For such a block packing is only 5% of the work. Then keys are split
+// for balance, and rows are cut only as far as splits leave the balance to do. Keys stay whole if
+// rows would be cut as far without splits, to 48 rows, with two such items for each thread: splits
+// would save no packing. Each split leaves a partial result; these are joined once all items are
+// done.
+//
+// Cost of joining. On AVX2 it takes d / 2 + 40 clocks for each row and split: a partial output is
+// written and read, and there is one exponential. A key costs d / 8 clocks a row, and 3 d once for
+// packing. A split of s / d keys therefore costs s / 8 for each of many rows, and 3 s for one row.
+// With s = 2^15 (SPLIT_ELEMENTS in hk_backend/devices/cpu/attention.py) and d = 128 that is 4096
+// clocks against 104, so joining takes up to 3%. For one row it is 98,000 clocks, or 30 us, while
+// waking the threads twice takes about 20 us.
 #pragma once
 
 #include <vector>
@@ -24,13 +27,14 @@ namespace hk::cpu {
 
 struct Plan {
   std::vector<WorkItem> items;  // largest first
-  std::vector<Joint> joints;    // of the items whose keys are split
+  std::vector<Joint> joints;    // one for each group of items that split the keys of the same rows
   int64_t largest_rows = 0;
-  // Up to eight blocks of rows for each thread, hence 2.1 MiB, whatever the keys.
+  // Floats of all partial results: up to eight blocks of rows, or 2.1 MiB, for each thread.
   int64_t partial_floats = 0;
 };
 
-// The same for the same lengths, sizes, threads and kernels. `split_elements`: fewest of a split.
+// Plans a call. Equal lengths, sizes, threads and kernels give equal plans. `split_elements`:
+// fewest elements (keys * head size) of a split.
 Plan plan_attention(const AttentionArgs& args, const AttentionKernels& kernels, int threads,
                     int64_t split_elements);
 

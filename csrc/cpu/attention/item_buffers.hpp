@@ -1,4 +1,4 @@
-// What a thread holds while it computes one work item.
+// Buffers of a thread while it computes one work item.
 #pragma once
 
 #include "attention/sequence.hpp"
@@ -9,14 +9,14 @@ namespace hk::cpu::HK_ISA {
 constexpr int64_t kTileKeys = 256;
 constexpr int64_t kMaxHeadSize = 256;
 
-// Sizes of an item: rows that are whole register tiles, how many of them a block has, and the
-// elements between rows of Q and O.
+// Sizes of an item. `rows`: rows, rounded up to whole register tiles. `block_rows`: rows of a
+// block. `stride`: elements from one row of Q or O to the next.
 struct ItemSizes {
   int64_t rows, block_rows, stride, head_size, value_size;
 };
 
-// Carved out of one allocation. Queries, keys, values and weights are held as `operand`; weights in
-// float32 take the place of the scores.
+// The buffers, all parts of one allocation. Queries, keys, values and weights have the type
+// `operand`. Weights in float32 replace the scores in place.
 template <class operand>
 struct Buffers {
   operand *query, *keys, *values, *weights;
@@ -32,7 +32,7 @@ struct Buffers {
  private:
   Buffers() = default;
 
-  // Returns where the last one ends.
+  // Places the buffers from `at` on; returns the end of the last one.
   char* place(char* at, const ItemSizes& of) {
     auto take = [&]<class T>(T*& to, int64_t count) {
       to = reinterpret_cast<T*>(at);

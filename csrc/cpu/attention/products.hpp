@@ -1,10 +1,10 @@
 // The two products of attention, S = Q K^T and O = O * rescale + P V, in one kind of register tile.
 // A kind of products P offers
-//   operand                   what queries, weights P, and packed keys and values are held as
-//   rows                      of a register tile
-//   key_unit                  whole units of keys are multiplied by V: weights of the rest are zero
+//   operand                   type of queries, of weights P, and of packed keys and values
+//   rows                      rows of a register tile
+//   key_unit                  keys come in units of so many: weights past the last key are zero
 //   kScalesQuery              whether factors of the scores are part of Q; if not, S is multiplied
-//   serves(args)              whether it computes such a call
+//   serves(args)              whether these products can compute the call
 //   score(q, k, channels, s)  S of one tile of rows and one panel of NR keys
 //   add(o, rescale, p, v, keys)   O of one tile of rows and one panel of NR channels
 //   add_row(o, rescale, p, v, keys)   the same of one row, exactly over `keys`
@@ -58,7 +58,8 @@ HK_INLINE bool is_exact_in_bf16(const AttentionArgs& args) {
   return args.dtype == DType::bf16 && args.kv_dtype != DType::f32 && args.kv_dtype != DType::f16;
 }
 
-// In bfloat16: weights of softmax are rounded to it, and their sum is that of the unrounded ones.
+// Products in bfloat16. Softmax weights are rounded to bfloat16; their sum is that of the unrounded
+// weights.
 struct PairProducts {
   using operand = uint16_t;
   static constexpr int64_t rows = MR, key_unit = 2;
@@ -80,7 +81,7 @@ struct PairProducts {
     tile.multiply(p, kTileKeys, v, keys.begin, keys.end);
     tile.store_to(o, stride);
   }
-  // Key by key in float32: half of a pair may be hidden from the row.
+  // Adds key by key in float32, since one key of a pair may be hidden from the row.
   template <int stride>
   static void add_row(float* o, const float* rescale, const uint16_t* p, const uint16_t* v,
                       Range keys) {
@@ -99,7 +100,7 @@ struct PairProducts {
 
 #if defined(__AMX_BF16__)
 
-// The same in AMX's tiles, whose steps along the channels and the keys are 32.
+// Products in bfloat16 by AMX's tiles, with steps of 32 along the channels and the keys.
 struct TileProducts : PairProducts {
   static constexpr int64_t rows = 2 * kTileRows, key_unit = kTileK;
   static bool serves(const AttentionArgs& args) {

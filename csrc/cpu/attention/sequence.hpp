@@ -1,5 +1,4 @@
-// Where the lengths of a request put its rows, and which keys they see: for the plan of a call and
-// for its kernels.
+// Rows of a request, and the keys that each of them sees. Plans and kernels use it.
 #pragma once
 
 #include "attention/attention_args.hpp"
@@ -7,7 +6,7 @@
 
 namespace hk::cpu {
 
-// Row = token * group + query head in group: read once per work item.
+// One request's lengths and masks, read once per work item. row = token * group + head in group.
 struct Sequence {
   int64_t first_token, num_queries, num_keys, group;
   bool causal;
@@ -26,7 +25,7 @@ struct Sequence {
   HK_INLINE int64_t num_rows() const { return num_queries * group; }
   HK_INLINE int64_t position(int64_t row) const { return num_keys - num_queries + row / group; }
 
-  // The keys that the query at a position sees. Both ends never fall with the position.
+  // Keys that the query at a position sees. Neither end decreases as the position grows.
   HK_INLINE Range visible(int64_t at) const {
     Range keys{0, num_keys};
     if (causal) keys.end = min(keys.end, at + 1);
@@ -34,7 +33,7 @@ struct Sequence {
     return keys;
   }
 
-  // Those that any row from `begin` to `end` sees.
+  // Keys that any of the rows from `begin` to `end` sees.
   HK_INLINE Range visible(int64_t begin, int64_t end) const {
     return {visible(position(begin)).begin, visible(position(end - 1)).end};
   }

@@ -28,7 +28,7 @@ HK_INLINE vec exp2(vec x) {
 
 HK_INLINE float exp2(float x) { return exp2(splat(x))[0]; }
 
-// cap * tanh(x / cap), in units of log2: what follows is a base-2 exponential.
+// Replaces each score x by cap * tanh(x / cap) in units of log2, for the base-2 exponential.
 inline void soft_cap(float* row, int64_t begin, int64_t end, float cap) {
   const vec to_exponent = splat(2.0f * kLog2E / cap), top = splat(cap * kLog2E);
   for (int64_t k = begin; k < end; k += VL) {
@@ -42,8 +42,8 @@ inline void add_alibi(float* row, int64_t begin, int64_t end, float slope, float
   for (int64_t k = begin; k < end; ++k) row[k] += slope * (offset + float(k));
 }
 
-// The largest score of each row; NaN does not count (the exponential that follows brings it back).
-// Rows are side by side, so that no row waits for the end of another's reduction. Writes VL tops.
+// Writes the largest score of each row to `tops`, VL floats. NaN does not count: the exponential
+// brings it back. Rows are reduced side by side, so that none waits for another's reduction.
 template <int rows, int stride>
 HK_INLINE void row_maxima(const float* scores, int64_t begin, int64_t end, float* tops) {
   vec top[rows];
@@ -61,8 +61,9 @@ HK_INLINE void store_two(float* to, vec p, vec next) {
   store(to + VL, next);
 }
 #if defined(__AVX512BF16__)
-// 2^x for weights that are rounded to bfloat16, whose unrounded sum is log-sum-exp's: relative error
-// 2^-18. Minimax polynomial of 2^r on [0, 1), where r = x - floor(x), with 2^0 = 1.
+// 2^x for weights that are then rounded to bfloat16, with a relative error of 2^-18, since the
+// log-sum-exp sums unrounded weights. Minimax polynomial of 2^r on [0, 1), r = x - floor(x), exact
+// at r = 0.
 HK_INLINE vec weights_of(uint16_t*, vec x) {
   const vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
   vec p = splat(0.013426686615862549f);
@@ -70,7 +71,7 @@ HK_INLINE vec weights_of(uint16_t*, vec x) {
   p = p * r + splat(0.2412802065120319f);
   p = p * r + splat(0.6930448446807697f);
   p = p * r + splat(1.0f);
-  return _mm512_scalef_ps(p, x);  // takes floor(x) itself
+  return _mm512_scalef_ps(p, x);  // the instruction takes floor(x) itself
 }
 HK_INLINE void store_weights(uint16_t* to, vec p) { store_run<BF16>(to, p); }
 HK_INLINE void store_two(uint16_t* to, vec p, vec next) {
@@ -79,8 +80,8 @@ HK_INLINE void store_two(uint16_t* to, vec p, vec next) {
 }
 #endif
 
-// weights = 2^(scores * factor - tops), rounded to their type. Adds the unrounded ones to
-// sums * rescale, lane by lane. Two registers at a time: bfloat16 fills one with them.
+// weights = 2^(scores * factor - tops), rounded to their type. Adds the unrounded weights to
+// sums * rescale, lane by lane. Takes two registers at a time, which become one of bfloat16.
 template <int rows, int stride, class weight>
 HK_INLINE void row_weights(const float* scores, weight* weights, int64_t begin, int64_t end,
                            float factor, const float* tops, const float* rescale, float* sums) {

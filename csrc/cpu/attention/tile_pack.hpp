@@ -8,11 +8,13 @@
 //   keys    panel p, channels c and c + 1: NR pairs       at  p * (channels * NR) + c * NR
 //   values  panel p, keys k and k + 1:     NR pairs       at  p * (kTileKeys * NR) + k * NR
 //
-// Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
-// bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one.
-// Pairs of bfloat16 along that axis move as one word. A bfloat16 cache of the same pairs, sixteen of which are neighbours (CPU_ATTN's for AMX), is copied.
-// Only keys that exist are read; the rest of the last unit that is multiplied is zero, so that
-// nothing foreign (NaN included) can enter.
+// Elements are moved eight keys by eight channels at a time. They are read along the axis that is
+// contiguous in memory (16 bytes are enough: a cache's x), and transposed in registers if the panel
+// wants the other axis. Pairs of bfloat16 along that axis move as one word. A bfloat16 cache that
+// already has these pairs, sixteen of them as neighbours (CPU_ATTN's for AMX), is copied.
+//
+// Only keys that exist are read. The rest of the last multiplied unit is zero, so that no foreign
+// value (not even NaN) can enter.
 #pragma once
 
 #include <type_traits>
@@ -24,8 +26,8 @@ namespace hk::cpu::HK_ISA {
 
 enum class Panel { keys, values };
 
-// Offsets of the channels and of the keys of a tile, in elements from the tensor's start:
-// computed once, because a split axis costs two divisions each.
+// Writes the channels' offsets in elements. They are computed once, because a split axis takes two
+// divisions for each. `token_offsets` does the same for keys, from the tensor's start on.
 inline void channel_offsets(const CacheView& view, int64_t channels, int64_t* offsets) {
   for (int64_t c = 0; c < channels; ++c)
     offsets[c] = channels <= view.channel_split ? c * view.channel_inner
@@ -53,9 +55,9 @@ inline void token_offsets(const AttentionArgs& args, const CacheView& view, int6
   }
 }
 
-constexpr int64_t kNeighbours = 16;  // pairs, in a cache of pairs
+constexpr int64_t kNeighbours = 16;  // neighbouring pairs in a cache of pairs
 
-// Whether the channels of a bfloat16 cache lie in pairs as a panel's do; offsets say it of the keys.
+// Whether channels of a bfloat16 cache lie in pairs as in a panel; for keys the offsets say so.
 inline bool has_pairs(Panel panel, const CacheView& view, int64_t channels) {
   if (panel == Panel::keys) return view.channel_split == 2 && view.channel_inner == 1;
   const bool neighbours = view.channel_split % kNeighbours == 0 || view.channel_split >= channels;
@@ -63,13 +65,13 @@ inline bool has_pairs(Panel panel, const CacheView& view, int64_t channels) {
          channels % kNeighbours == 0;
 }
 
-// Whether kNeighbours channels lie together, wherever a panel has a multiple of as many.
+// Whether kNeighbours channels lie together, from every multiple of kNeighbours on.
 inline bool has_words(const CacheView& view, int64_t channels) {
   const bool neighbours = view.channel_split % kNeighbours == 0 || view.channel_split >= channels;
   return view.channel_inner == 1 && neighbours && channels % kNeighbours == 0;
 }
 
-// VL neighbours in the lower halves of lanes.
+// Loads VL neighbours of 16 bits into the lower halves of lanes.
 HK_INLINE ivec load_words(const void* from) {
   typedef uint16_t words __attribute__((vector_size(VL * 2)));
   words x;
@@ -77,7 +79,7 @@ HK_INLINE ivec load_words(const void* from) {
   return __builtin_convertvector(x, ivec);
 }
 
-// VL pairs, of which the first `count` exist; the others are zero.
+// Loads VL pairs, of which only the first `count` exist; the others become zero.
 HK_INLINE ivec load_existing(const uint16_t* from, int64_t count) {
   ivec pairs{};
   if (count >= VL)
@@ -87,13 +89,13 @@ HK_INLINE ivec load_existing(const uint16_t* from, int64_t count) {
   return pairs;
 }
 
-// Eight pairs of float32 values that bfloat16 holds exactly.
+// Makes eight bfloat16 pairs of float32 values that bfloat16 holds exactly.
 HK_INLINE f8 exact_pairs(f8 even, f8 odd) {
   const auto low = reinterpret_cast<u8x32>(even), high = reinterpret_cast<u8x32>(odd);
   return reinterpret_cast<f8>(low >> 16 | (high & 0xffff0000u));
 }
 
-// Whether elements of such a cache are held in panels as they are.
+// Whether panels hold a cache's elements unchanged.
 template <class T, class operand>
 constexpr bool kIsPanelType = std::is_same_v<T, BF16> && sizeof(operand) == sizeof(BF16::type);
 
@@ -101,30 +103,31 @@ template <class T, Panel panel, int kTileKeys, class operand>
 struct TilePacker {
   using element = typename T::type;
   const element* data;
-  bool neighbouring_channels;        // kRun from any multiple of kRun
-  const int64_t *offsets, *channel;  // of each key, of each channel
+  bool neighbouring_channels;        // kRun channels from a multiple of kRun on lie together
+  const int64_t *offsets, *channel;  // of each key and of each channel
   int64_t keys, channels;
   operand* out;
-  bool pairs;           // as has_pairs
-  bool words;           // kNeighbours channels of a key are neighbours, in the panel's type
-  f8 not_finite = {};   // NaN once a packed element was infinite or NaN
-  halves largest = {};  // magnitudes of elements that were copied in pairs, as bits
+  bool pairs;           // result of has_pairs
+  bool words;           // a key's channels, in the panel's type, lie kNeighbours together
+  f8 not_finite = {};   // NaN if a packed element was infinite or NaN
+  halves largest = {};  // bits of the largest magnitudes among elements copied in pairs
   static constexpr int kRun = run_of<T>;
   static constexpr int kTogether = sizeof(operand) == sizeof(float) ? 1 : 2;
 
-  // Eight elements as runs that start at `at` and, if one run is not all, at `at + next`.
+  // Loads eight elements: a run at `at` and, if a run has fewer than eight, one at `at + next`.
   HK_INLINE f8 load(int64_t at, int64_t next) const {
     return load_runs<T>(data + at, data + at + next);
   }
 
-  // The panel's place for channel `c` of key `g`; the axis of pairs is at a multiple of kTogether.
+  // Address in the panel of channel `c` of key `g`; the axis of pairs is a multiple of kTogether.
   HK_INLINE operand* place(int64_t g, int64_t c) const {
     const int64_t across = kTogether * (panel == Panel::keys ? g % NR : c % NR);
     return panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
                                 : out + c / NR * kTileKeys * NR + g * NR + across;
   }
 
-  // Stores vectors: channels c.. over keys g.. (keys) or keys g.. over channels c.. (values).
+  // Stores eight vectors. Keys: one for each channel from c on, over keys from g on. Values: one
+  // for each key from g on, over channels from c on.
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
     if (panel == Panel::values) {
       f8 zeros = x[0] * 0.0f;  // one sum would make groups wait for each other
@@ -137,8 +140,8 @@ struct TilePacker {
           kTogether == 1 ? x[i] : exact_pairs(x[i], x[i + kTogether - 1]);
   }
 
-  // Stores VL pairs: of channels c and c + 1 over keys g.. (keys), of keys g and g + 1 over
-  // channels c.. (values).
+  // Stores VL pairs. Keys: channels c and c + 1, over keys from g on. Values: keys g and g + 1,
+  // over channels from c on.
   HK_INLINE void put_pairs(ivec x, int64_t g, int64_t c) {
     if (panel == Panel::values) {
       const auto magnitude = reinterpret_cast<halves>(x & 0x7fff7fff);
@@ -153,8 +156,8 @@ struct TilePacker {
     }
   }
 
-  // Read along channels: one row of eight per key.
-  // Rows of one head lie a page apart, where no hardware prefetcher follows: ask ahead.
+  // Packs eight keys, reading along channels: a run of eight channels for each key. Keys of one
+  // head lie a page apart, where no hardware prefetcher follows, so the code prefetches.
   HK_INLINE void group_by_channels(int64_t g, int64_t present) {
     for (int64_t c = 0; c < channels; c += 8) {
       if (g + 16 <= keys)
@@ -168,8 +171,8 @@ struct TilePacker {
     }
   }
 
-  // As group_by_channels for pairs in the kernels' type, which are not widened: two channels of a key
-  // are a word of eight keys' transpose.
+  // Packs eight keys like group_by_channels, but without widening: two channels of a key, in the
+  // panel's type, are one word of the transpose.
   HK_INLINE void key_words(int64_t g, int64_t present) {
     for (int64_t c = 0; c < channels; c += kNeighbours) {
       if (g + 16 <= keys)
@@ -182,7 +185,7 @@ struct TilePacker {
     }
   }
 
-  // The second key of the last pair may not exist.
+  // Packs values of eight keys as pairs of keys; the second key of the last pair may not exist.
   HK_INLINE void value_words(int64_t g, int64_t present) {
     for (int64_t c = 0; c < channels; c += VL)
       for (int64_t k = 0; k < present; k += 2) {
@@ -194,7 +197,7 @@ struct TilePacker {
       }
   }
 
-  // Read along keys: runs of neighbouring keys per channel.
+  // Packs eight keys, reading along keys: a run of neighbouring keys for each channel.
   HK_INLINE void group_by_keys(int64_t g) {
     for (int64_t c = 0; c < channels; c += 8) {
       f8 x[8];
@@ -216,7 +219,7 @@ struct TilePacker {
     }
   }
 
-  // Whether kNeighbours keys lie in memory as in the panel, as far as they exist.
+  // Whether the existing ones of kNeighbours keys lie in memory in the same way as in the panel.
   bool in_pairs(int64_t g, int64_t present) const {
     bool as_panel = pairs;
     for (int64_t i = 1; i < present && as_panel; ++i)
@@ -234,7 +237,7 @@ struct TilePacker {
       }
   }
 
-  // The second key of the last pair may not exist.
+  // Copies values of a cache of pairs; the second key of the last pair may not exist.
   HK_INLINE void values_by_pairs(int64_t g, int64_t present) {
     const bool ahead = g + 2 * kNeighbours <= keys;
     for (int64_t c = 0; c < channels; c += VL)
@@ -285,8 +288,8 @@ struct TilePacker {
   }
 };
 
-// Packs `keys` keys (or values) and zero-fills the last panel: up to a multiple of NR keys, and
-// for values channels up to a multiple of NR. Returns whether all packed values are finite.
+// Packs `keys` keys (or values) and fills the last panel with zeros: keys up to a multiple of NR,
+// and for values also channels. Returns whether all packed values are finite.
 template <Panel panel, int kTileKeys, class operand>
 inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t channels,
                       const int64_t* offsets, const int64_t* channel, int64_t keys, operand* out) {

@@ -1,5 +1,5 @@
-// What a multiply of few rows cannot pass: three kinds of work, each done alone, so that a
-// benchmark can time it beside the multiply (hk_backend.bench.linear).
+// Bounds on the speed of a multiply with few rows: three kinds of work, each done alone, so that
+// a benchmark can time it beside the multiply (hk_backend.bench.linear).
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace hk::cpu {
 
 // Reads `bytes` (whole 64-byte lines) once.
 void read_bytes(const std::string& isa, const uint8_t* data, int64_t bytes, int threads);
-// At least `count` multiply-adds of single elements, in registers, shared by the threads.
+// Executes at least `count` multiply-adds of single elements in registers, shared by the threads.
 void multiply_add(const std::string& isa, int64_t count, int threads);
-// A packed weight [n, k] to float32 in registers, `repeats` times, shared by the threads.
+// Expands a packed weight [n, k] to float32 in registers, `repeats` times, shared by the threads.
 void expand_weight(const std::string& isa, Format format, int64_t n, int64_t k,
                    const uint8_t* weight, int64_t repeats, int threads);
 

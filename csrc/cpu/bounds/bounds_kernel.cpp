@@ -1,5 +1,5 @@
-// The work of bounds.hpp. An empty assembly statement that takes a register as its input keeps
-// what fills the register.
+// The work of bounds.hpp. An empty assembly statement with a register as its input keeps the
+// compiler from removing the code that fills the register.
 
 #include "bounds/bounds.hpp"
 #include "formats/weight_format.hpp"
@@ -7,7 +7,7 @@
 namespace hk::cpu::HK_ISA {
 namespace {
 
-// `x` counts as used, from a register.
+// Makes the compiler treat `x` as used, in a register.
 HK_INLINE void keep(vec x) {
 #if defined(__SSE2__)
   asm volatile("" : : "v"(x));
@@ -16,7 +16,7 @@ HK_INLINE void keep(vec x) {
 #endif
 }
 
-// As the multiply reads: with a prefetch, further ahead than the hardware's, which stops at pages.
+// Reads like the multiply: with a prefetch further ahead than the hardware's, which stops at pages.
 void read(const uint8_t* data, int64_t bytes) {
   for (int64_t i = 0; i + 64 <= bytes; i += 64) {
     __builtin_prefetch(data + i + kPrefetchAhead);
@@ -25,7 +25,7 @@ void read(const uint8_t* data, int64_t bytes) {
   }
 }
 
-// Twelve chains: more than hide the latency, and registers that every instruction set has.
+// Twelve chains are more than hide the latency, and every instruction set has enough registers.
 void multiply_add(int64_t count) {
   constexpr int chains = 12;
   vec sum[chains], x = splat(0.5f), y = splat(1.0f);

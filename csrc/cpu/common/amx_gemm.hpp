@@ -1,8 +1,8 @@
-// AMX's tile of bfloat16 products: 32 rows of A times a panel of B of 32 columns, in 2 x 2 tile
-// registers of 16 x 16 float32 sums. One instruction (tdpbf16ps) takes 32 elements along K.
+// AMX's register tile in bfloat16: 32 rows of A times a panel of B of 32 columns, with sums in 2 x
+// 2 tile registers of 16 x 16 float32. One instruction (tdpbf16ps) takes 32 elements along K.
 //
-// tdpbf16ps rounds to nearest even and takes denormals for zero, whatever MXCSR says; it sums the
-// even and the odd products of a row apart, and adds both sums at its end. Source: Intel
+// tdpbf16ps rounds to nearest even and treats denormals as zero, whatever MXCSR says. It sums the
+// even and the odd products of a row separately, and adds both sums at its end. Source: Intel
 // Architecture Instruction Set Extensions Programming Reference, TDPBF16PS.
 #pragma once
 
@@ -16,7 +16,7 @@ constexpr bool kHasTiles = true;
 constexpr int64_t kTileRows = 16, kTileK = 32, kTileColumns = 16;
 static_assert(NR == 2 * kTileColumns);
 
-// Assembly, not intrinsics: GCC's do not say that a tile is loaded from memory.
+// Assembly, since GCC's intrinsics do not tell the compiler that a tile is loaded from memory.
 #define HK_TILE_LOAD(tile, from, stride_bytes) \
   asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(from), "r"(stride_bytes) : "memory")
 #define HK_TILE_STORE(tile, to, stride_bytes) \
@@ -25,7 +25,7 @@ static_assert(NR == 2 * kTileColumns);
 #define HK_TILE_MULTIPLY(sums, a, b) \
   asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::)
 
-// The calling thread's tile registers, each 16 rows of 64 bytes, while this lives.
+// Configures the calling thread's tile registers, each 16 rows of 64 bytes, while it lives.
 class Tiles {
  public:
   HK_INLINE Tiles() {
@@ -41,7 +41,8 @@ class Tiles {
   Tiles(const Tiles&) = delete;
 };
 
-// Sums of `halves` (1 or 2) times 16 rows in tile registers 0 to 3; 4 and 5 hold A, 6 and 7 B.
+// Sums of `halves` (1 or 2) times 16 rows in tile registers 0 to 3. Registers 4 and 5 hold A, 6 and
+// 7 hold B.
 template <int halves>
 struct TileSums {
   HK_INLINE void zero() const {
@@ -70,7 +71,7 @@ struct TileSums {
       HK_TILE_STORE(3, c + kTileRows * c_row + kTileColumns, stride);
     }
   }
-  // += A[:, begin:end] * B[begin:end, panel]; rows of A are `a_row` elements apart.
+  // sums += A[:, begin:end] * B[begin:end, panel]; rows of A are `a_row` elements apart.
   HK_INLINE void multiply(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
                           int64_t end) const {
     const int64_t a_stride = 2 * a_row, b_stride = 4 * NR;
@@ -99,7 +100,7 @@ struct TileSums {
 constexpr bool kHasTiles = false;
 constexpr int64_t kTileRows = 1;
 
-// Nothing to configure.
+// Without AMX there are no tiles to configure.
 struct Tiles {
   HK_INLINE ~Tiles() {}
 };

@@ -21,7 +21,8 @@ bool processor_has_tiles() {
   return (edx & (kBf16 | kTile)) == (kBf16 | kTile);
 }
 
-// Some virtual machines advertise AMX and hide leaf 0x1D: tiles cannot be configured there.
+// Whether CPUID has the palette of tiles (leaf 0x1D). Some virtual machines advertise AMX but hide
+// this leaf, and cannot configure tiles.
 bool machine_has_palette() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(0x1d, 1, &eax, &ebx, &ecx, &edx)) return false;

@@ -1,4 +1,4 @@
-// Floating-point formats of the operators' tensors; the numbers are those of the bindings.
+// Floating-point formats of the operators' tensors; the bindings use the same numbers.
 #pragma once
 
 #include <cstdint>

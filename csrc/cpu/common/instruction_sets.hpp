@@ -1,4 +1,4 @@
-// The host kernels: one table per instruction set, chosen at run time by name.
+// Tables of the host kernels: one for each instruction set, chosen by name at run time.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct LinearKernels;
 struct QuantizeKernels;
 struct BoundKernels;
 
-// The kernels of one instruction set, by operator: attention_args.hpp, linear_args.hpp,
-// quantize_args.hpp and bounds.hpp declare them.
+// Kernels of one instruction set, by operator. attention_args.hpp, linear_args.hpp,
+// quantize_args.hpp and bounds.hpp declare the types.
 struct Kernels {
   const AttentionKernels* attention;
   const LinearKernels* linear;
@@ -20,18 +20,18 @@ struct Kernels {
   const BoundKernels* bounds;
 };
 
-// Instruction sets compiled in that this machine can run, best first.
+// Instruction sets of this build that this machine can run, best first.
 std::vector<std::string> available_isas();
 
-// Instruction sets of this architecture that this build has no kernels for, best first.
+// Instruction sets of this architecture without kernels in this build, best first.
 std::vector<std::string> left_out_isas();
 
-// Whether kernels for AVX-512 may use dot products of integers: where the processor has them (VNNI),
-// unless it was told not to. `use_dot_products` returns what it was.
+// Whether AVX-512 kernels use dot products of integers: if the processor has them (VNNI), unless
+// `use_dot_products(false)` was called. `use_dot_products` returns the previous setting.
 bool has_dot_products();
 bool use_dot_products(bool use);
 
-// Throws std::invalid_argument if the build lacks it.
+// Throws std::invalid_argument if the build lacks the instruction set.
 const Kernels& kernels_of(const std::string& isa);
 
 }  // namespace hk::cpu

@@ -6,7 +6,7 @@
 
 namespace hk::cpu::HK_ISA {
 
-// Two panels of columns, and as many rows as leave registers for B and one broadcast.
+// Size of the tile: NV registers of columns, and rows that leave registers for B and a broadcast.
 #if defined(__AVX512F__)
 constexpr int MR = 12, NV = 2;
 #elif defined(__AVX2__)
@@ -32,7 +32,7 @@ struct RegisterTile {
       for (int v = 0; v < NV; ++v) at[r][v] = load(c + r * c_row + v * VL);
   }
 
-  // Starts from C scaled row by row.
+  // Loads C, each row scaled by its factor.
   HK_INLINE void load_scaled(const float* c, int64_t c_row, const float* factor) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
@@ -45,7 +45,7 @@ struct RegisterTile {
       for (int v = 0; v < NV; ++v) store(c + r * c_row + v * VL, at[r][v]);
   }
 
-  // += A[:, begin:end] * B[begin:end, panel]
+  // sums += A[:, begin:end] * B[begin:end, panel]
   template <int a_row>
   HK_INLINE void multiply(const float* a, const float* b, int64_t begin, int64_t end) {
     const float* column = b + begin * NR;

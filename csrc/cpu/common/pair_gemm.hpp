@@ -1,8 +1,8 @@
-// The register tile in bfloat16: a few rows of A times a panel of B, sums in float32. A 32-bit lane
-// holds two neighbours along K, of which one instruction (vdpbf16ps) adds both products.
+// The register tile in bfloat16: a few rows of A times a panel of B, with sums in float32. A 32-bit
+// lane holds two neighbours along K; one instruction (vdpbf16ps) adds both of their products.
 //
-// vdpbf16ps rounds to nearest even and takes denormals for zero, whatever MXCSR says; of a lane's
-// two products it adds the odd element's first. Source: Intel 64 and IA-32 SDM, VDPBF16PS.
+// vdpbf16ps rounds to nearest even and treats denormals as zero, whatever MXCSR says. It first adds
+// the product of a lane's odd element. Source: Intel 64 and IA-32 SDM, VDPBF16PS.
 #pragma once
 
 #include "common/micro_gemm.hpp"
@@ -23,20 +23,21 @@ HK_INLINE ivec splat_pair(const uint16_t* from) {
   std::memcpy(&pair, from, sizeof(pair));
   return ivec{} + pair;
 }
-// Two rows of float32 values that bfloat16 holds exactly, as pairs.
+// Makes bfloat16 pairs of two rows of float32 values that bfloat16 holds exactly.
 HK_INLINE ivec exact_pairs(vec even, vec odd) {
   const auto low = reinterpret_cast<ivec>(even), high = reinterpret_cast<ivec>(odd);
   return (low >> 16 & 0xffff) | (high & int32_t(0xffff0000));
 }
 
-// Rows of a tile: as many as leave registers for two of B and a broadcast.
+// Rows of a tile, which leave registers for two of B and a broadcast.
 constexpr int kPairRows = 14;
 
 template <int rows>
 struct PairTile : RegisterTile<rows> {
   using RegisterTile<rows>::at;
 
-  // += A[:, begin:end] * B[begin:end, panel], rows of A `a_row` apart; `begin`, `end` are even.
+  // sums += A[:, begin:end] * B[begin:end, panel]; rows of A are `a_row` apart, `begin` and `end`
+  // even.
   HK_INLINE void multiply(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
                           int64_t end) {
     const uint16_t* column = b + begin * NR;
@@ -44,7 +45,7 @@ struct PairTile : RegisterTile<rows> {
     for (int64_t k = begin; k < end; k += 2, column += 2 * NR) add_step(*this, a, a_row, column, k);
   }
 
-  // The same of a tile's whole depth; `step` runs after every slab of 32 elements.
+  // Multiplies over a tile's whole depth; calls `step` after every slab of 32 elements.
   template <class F>
   HK_INLINE void multiply_deep(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
                                int64_t end, F step) {

@@ -1,7 +1,7 @@
-// torch brings an OpenMP runtime, under a file name of its own, and binds its threads to cores.
-// A second runtime, or threads of ours, would fight it for the same cores: so nothing is linked,
-// and the one entry point that every runtime offers (GOMP_parallel of libgomp's ABI, which LLVM's
-// and Intel's runtimes provide too) is looked up among the symbols that the process already has.
+// torch brings an OpenMP runtime under a file name of its own, and binds its threads to cores. A
+// second runtime, or our own threads, would compete with it for the same cores. So no runtime is
+// linked: the code looks up GOMP_parallel among the symbols that the process already has. This
+// entry point of libgomp's ABI exists in LLVM's and Intel's runtimes, too.
 
 #include "common/parallel.hpp"
 
@@ -20,7 +20,7 @@ using ParallelRegion = void (*)(void (*)(void*), void*, unsigned, unsigned);
 ParallelRegion find_runtime() {
   if (void* found = dlsym(RTLD_DEFAULT, "GOMP_parallel"))
     return reinterpret_cast<ParallelRegion>(found);
-  // torch may have been loaded with local symbols: ask for what its own library depends on.
+  // torch may have been loaded with local symbols: search the dependencies of its own library.
   void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   return torch ? reinterpret_cast<ParallelRegion>(dlsym(torch, "GOMP_parallel")) : nullptr;
 }
@@ -30,7 +30,7 @@ struct Loop {
   int64_t count;
   std::atomic<int64_t> next{0};
   std::once_flag failed;
-  std::exception_ptr error;  // the first: none may leave the region
+  std::exception_ptr error;  // the first error; none may leave the region
 
   static void run(void* self) {
     auto& loop = *static_cast<Loop*>(self);

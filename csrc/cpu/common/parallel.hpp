@@ -6,8 +6,8 @@
 
 namespace hk::cpu {
 
-// Calls body(i) for i in [0, count) on up to `threads` threads, next index to whoever is free,
-// so put the largest work first. Serial where no OpenMP runtime is in the process.
+// Calls body(i) for i in [0, count) on up to `threads` threads. A free thread takes the next index,
+// so the largest work should come first. Runs serially if the process has no OpenMP runtime.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& body);
 
 }  // namespace hk::cpu

@@ -1,4 +1,4 @@
-// Memory that a thread keeps for its next call, so that no call pays for fresh pages.
+// Memory that a thread keeps for its next call, so that calls do not pay for fresh pages.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace hk::cpu {
 class Scratch {
  public:
   ~Scratch();
-  // At least `bytes`, aligned to a cache line; what it held is lost when it grows.
+  // Returns at least `bytes`, aligned to a cache line; growing loses the old content.
   void* at_least(int64_t bytes);
 
  private:
@@ -16,7 +16,7 @@ class Scratch {
   int64_t size_ = 0;
 };
 
-// The calling thread's own, for one work item.
+// Returns the calling thread's own memory, for one work item.
 void* thread_scratch(int64_t bytes);
 
 }  // namespace hk::cpu

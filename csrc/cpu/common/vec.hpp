@@ -1,7 +1,9 @@
 // Vectors of one instruction set, in the compiler's vector extension: `vec` has the register's
-// width, `f8` is always eight floats (the unit of packing). Included by *_kernel.cpp only, which
-// are compiled once per instruction set; everything here lives in that set's own namespace, so
-// that no AVX-512 copy of an inline function can be linked into the portable path.
+// width, `f8` is always eight floats (the unit of packing).
+//
+// Only files *_kernel.cpp include this one; they are compiled once per instruction set. Each set
+// has its own namespace, so that the linker cannot put an AVX-512 copy of an inline function into
+// the portable path.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ constexpr int VL = 8;
 constexpr int VL = 4;
 #endif
 
-// Lanes of two registers of one type, numbered from the first one's; as many as either has.
+// Picks lanes of two registers of one type, numbered from the first one's; returns one register.
 #if defined(__clang__) || __GNUC__ >= 12
 #define HK_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else  // Ubuntu 22.04's
@@ -47,7 +49,7 @@ constexpr float kNegInf = -__builtin_inff();
 HK_INLINE vec load(const float* p) { return *reinterpret_cast<const vec_u*>(p); }
 HK_INLINE void store(float* p, vec x) { *reinterpret_cast<vec_u*>(p) = x; }
 HK_INLINE vec splat(float x) { return x - vec{}; }
-// a > b ? a : b, so that NaN on either side gives b. The compiler does not find the instruction.
+// a > b ? a : b, so that NaN on either side gives b; the compiler does not find the instruction.
 HK_INLINE vec max_or_second(vec a, vec b) {
 #if defined(__AVX512F__)
   return _mm512_max_ps(a, b);
@@ -59,11 +61,11 @@ HK_INLINE vec max_or_second(vec a, vec b) {
   return a > b ? a : b;
 #endif
 }
-// NaN in `x` stays NaN.
+// Limits x to a minimum or a maximum; NaN in `x` stays NaN.
 HK_INLINE vec at_least(vec x, float low) { return max_or_second(splat(low), x); }
 HK_INLINE vec at_most(vec x, float high) { return -max_or_second(splat(-high), -x); }
 
-// As many lanes as a register has, in another order.
+// Returns the lanes of a register in another order.
 template <int... lane>
 HK_INLINE vec permuted(vec x) {
   return HK_MIX(x, x, lane...);
@@ -85,14 +87,14 @@ HK_INLINE float reduce(vec x, Op op) {
 HK_INLINE float reduce_add(vec x) {
   return reduce(x, [](auto a, auto b) { return a + b; });
 }
-// For lanes that are not NaN.
+// Largest lane of a register whose lanes are not NaN.
 HK_INLINE float reduce_max(vec x) {
   return reduce(x, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // Lane r of the result is register r folded with `op`; `rows` is at most VL.
 #if defined(__AVX512F__)
-// Two registers become one at each step, so that a row takes about one fold instead of four.
+// Each step makes one register of two, so that a row takes about one fold instead of four.
 template <int rows, class Op>
 HK_INLINE vec reduce_each(const vec (&row)[rows], Op op) {
   vec x[16];
@@ -181,7 +183,7 @@ HK_INLINE float widen(F16, uint16_t x) {
 #endif
 }
 
-// Round to nearest even, as torch does.
+// Rounds to nearest even, like torch.
 HK_INLINE float narrow(F32, float x) { return x; }
 HK_INLINE uint16_t narrow(BF16, float x) {
   const uint32_t bits = to_bits(x);
@@ -203,13 +205,13 @@ HK_INLINE uint16_t narrow(F16, float x) {
 #endif
 }
 
-// The bfloat16 values in the lower and the upper halves of lanes.
+// Widens the bfloat16 values in the lower or in the upper halves of lanes.
 HK_INLINE vec widen_lower(ivec pair) { return reinterpret_cast<vec>(pair << 16); }
 HK_INLINE vec widen_upper(ivec pair) {
   return reinterpret_cast<vec>(pair & (ivec{} + int32_t(0xffff0000)));
 }
 
-// Eight neighbours in memory, widened.
+// Loads eight neighbours and widens them.
 template <class T>
 HK_INLINE f8 load8(const typename T::type* p) {
   f8 x;
@@ -234,11 +236,11 @@ HK_INLINE f8 load8<F16>(const uint16_t* p) {
 }
 #endif
 
-// How many neighbours the packing of a tile asks for: 16 bytes where that is less than eight.
+// Number of neighbours that packing a tile needs: 16 bytes of them, at most eight.
 template <class T>
 inline constexpr int run_of = sizeof(typename T::type) == 4 ? 4 : 8;
 
-// Eight elements, widened: a run at `p` and, where a run is four, another at `next`.
+// Loads and widens eight elements: a run at `p` and, if a run is four, another at `next`.
 template <class T>
 HK_INLINE f8 load_runs(const typename T::type* p, const typename T::type* next) {
   if constexpr (run_of<T> == 8) {
@@ -251,7 +253,7 @@ HK_INLINE f8 load_runs(const typename T::type* p, const typename T::type* next) 
   }
 }
 
-// Eight neighbours in memory, narrowed.
+// Narrows eight elements and stores them as neighbours.
 template <class T>
 HK_INLINE void store8(typename T::type* p, f8 x) {
   for (int i = 0; i < 8; ++i) p[i] = narrow(T{}, x[i]);
@@ -268,7 +270,7 @@ HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
   std::memcpy(p, &halves, 16);
 }
 
-// A register's lanes to neighbours in memory, narrowed. AVX512-BF16 takes denormals for zero.
+// Narrows a register's lanes and stores them as neighbours. AVX512-BF16 treats denormals as zero.
 template <class T>
 HK_INLINE void store_run(typename T::type* to, vec x) {
   if constexpr (VL < 8) {
@@ -287,7 +289,7 @@ HK_INLINE void store_run<BF16>(uint16_t* to, vec x) {
 }
 #endif
 
-// Call `f` with the format of queries and outputs.
+// Calls `f` with the format of queries and outputs.
 template <class F>
 HK_INLINE void with_format(DType dtype, F f) {
   if (dtype == DType::f32) return f(F32{});
@@ -295,7 +297,7 @@ HK_INLINE void with_format(DType dtype, F f) {
   f(BF16{});
 }
 
-// Call `f` with the format of keys and values.
+// Calls `f` with the format of keys and values.
 template <class F>
 HK_INLINE void with_kv_format(DType dtype, F f) {
   if (dtype == DType::f8e4m3fn) return f(F8E4M3FN{});

@@ -1,8 +1,8 @@
-// Weights of eight bits as pairs of bfloat16 along K, without a way through float32.
+// Converts weights of eight bits to pairs of bfloat16 along K, without going through float32.
 //
-// A code's exponent and mantissa are put where bfloat16 has them, and the difference of the two
-// biases is added to the exponent. Denormal codes, which that would not normalise, are looked up.
-// A scale of an mx block is a power of two: it is one more number to add to the exponents.
+// A code's exponent and mantissa move to their places in bfloat16, and the difference of the two
+// biases is added to the exponent. Denormal codes are looked up, since they have to be normalised.
+// The scale of an mx block is a power of two, so it is added to the exponents as well.
 #pragma once
 
 #include "formats/weight_format.hpp"
@@ -13,13 +13,13 @@ namespace hk::cpu::HK_ISA {
 
 template <class Small>
 struct BytePairs {
-  static constexpr int kExponentBit = 7;  // of bfloat16
+  static constexpr int kExponentBit = 7;  // lowest exponent bit of bfloat16
   static constexpr int kMantissaShift = kExponentBit - Small::M;
   static constexpr int kNormal = 1 << kExponentBit;  // the smallest normal code, shifted
   static constexpr int kBiases = (127 - Small::bias) << kExponentBit;
 
-  // Sixteen columns of two elements along K, from the register that holds all 32 columns
-  // (ByteWeight): 32 bits of a lane are a column's pair. `half` 0 has the first columns.
+  // Pairs along K of sixteen columns, from the register that holds all 32 columns (ByteWeight). A
+  // 32-bit lane is a column's pair. `half` 0 has the first columns.
   template <int half>
   static HK_INLINE __m512i pairs(__m512i stored) {
     const __m512i in_upper_bytes = _mm512_shuffle_epi8(columns<half>(stored), upper_bytes());
@@ -38,20 +38,20 @@ struct BytePairs {
     return _mm512_ternarylogic_epi32(size, in_upper_bytes, _mm512_set1_epi16(short(0x8000)), 0xf8);
   }
 
-  // Pairs times 2^power for each column; zero stays zero.
+  // Multiplies the pairs of each column by 2^power; zero stays zero.
   static HK_INLINE __m512i scaled(__m512i pairs, __m512i powers) {
     const __mmask32 nonzero = _mm512_test_epi16_mask(pairs, _mm512_set1_epi16(0x7fff));
     return _mm512_mask_add_epi16(pairs, nonzero, pairs, powers);
   }
 
  private:
-  // Lanes of 128 bits hold eight columns: both halves of them begin a lane of the result.
+  // Copies each of two 128-bit lanes, which hold eight columns, to two lanes of the result.
   template <int half>
   static HK_INLINE __m512i columns(__m512i stored) {
     return _mm512_shuffle_i64x2(stored, stored, half ? 0xfa : 0x50);
   }
-  // An even lane takes its first four columns, an odd one its last four: each column's element k,
-  // then k + 1, in the upper bytes of words.
+  // Byte order that puts codes into the upper bytes of words. An even lane gets its first four
+  // columns, an odd lane its last four. Each column has its element k, then k + 1.
   static HK_INLINE __m512i upper_bytes() {
     const __m256i two_lanes =
         _mm256_setr_epi8(-1, 0, -1, 8, -1, 1, -1, 9, -1, 2, -1, 10, -1, 3, -1, 11,  //
@@ -66,14 +66,14 @@ struct BytePairs {
   }
 };
 
-// Whether bfloat16's normal numbers hold every product of such an mx block's elements.
+// Whether every element of the mx blocks, times its scale, is zero or a normal number of bfloat16.
 HK_INLINE bool scales_are_moderate(const uint8_t* scales) {
   const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
   const __m256i above = _mm256_sub_epi8(codes, _mm256_set1_epi8(127 - 100));
   return _mm256_cmpgt_epu8_mask(above, _mm256_set1_epi8(char(200))) == 0;
 }
 
-// One slab of a panel of codes as pairs: [K / 2][NR] of them.
+// Expands one slab of a panel to pairs, [K / 2][NR].
 template <class Small, bool mx>
 HK_INLINE void expand_byte_pairs(const uint8_t* slab, uint16_t* out) {
   using Pairs = BytePairs<Small>;

@@ -1,5 +1,5 @@
-// Rounding to small floats, to nearest even and saturating: one implementation for the quantising
-// operators, which store codes, and for activations, which stay float32.
+// Rounds to small floats, to nearest even and saturating. The quantising operators, which store
+// codes, and activations, which stay float32, share this implementation.
 //
 // Runs are float32 and a multiple of kRun long (padded with zeros, which change no scale).
 #pragma once
@@ -16,10 +16,10 @@ HK_INLINE vec float_of(ivec x) { return reinterpret_cast<vec>(x); }
 HK_INLINE ivec magnitude_bits(vec x) { return bits_of(x) & 0x7fffffff; }
 HK_INLINE ivec larger_of(ivec a, ivec b) { return a > b ? a : b; }
 
-// The larger of two absolute values, or NaN if one is: as integers, NaN is above all numbers.
+// The larger of two absolute values, or NaN if one is NaN: as an integer, NaN exceeds all numbers.
 HK_INLINE float larger(float a, float b) { return to_bits(a) > to_bits(b) ? a : b; }
 
-// Largest absolute value of a run, NaN if it holds one.
+// Largest absolute value of a run; NaN if the run holds NaN.
 HK_INLINE float max_abs(const float* x, int64_t count) {
   ivec top[4] = {};
   for (int64_t i = 0; i < count; i += 4 * VL)
@@ -34,10 +34,10 @@ HK_INLINE float max_abs(const float* x, int64_t count) {
 
 // The element nearest to a magnitude of at most the largest element.
 //
-// Adding 2^23 last places of the element's binade (of the smallest normal one, for denormals)
-// leaves the magnitude counted in last places, rounded to nearest even by the adder itself. The
-// count is all that the code's mantissa and carry need.
-// No multiply feeds the addition directly, so it cannot be fused and round differently.
+// Adding 2^23 units in the last place of the element's binade (for denormals, of the smallest
+// normal binade) leaves the magnitude as a count of such units. The adder itself rounds it to
+// nearest even. The count is all that the code's mantissa and carry need. No multiply feeds the
+// addition directly, so it cannot be fused and round differently.
 template <class Small>
 struct Nearest {
   static constexpr int32_t least = (128 - Small::bias) << 23;  // the smallest normal number
@@ -56,7 +56,7 @@ struct Nearest {
   }
 };
 
-// `limit`: where magnitudes saturate. NaN stays NaN.
+// Rounds values to elements; magnitudes saturate at `limit`, and NaN stays NaN.
 template <class Small>
 HK_INLINE vec round_value(vec x, float limit) {
   const ivec size = magnitude_bits(x), sign = bits_of(x) ^ size, most = ivec{} + to_bits(limit);
@@ -72,7 +72,7 @@ HK_INLINE ivec round_code(vec x, float limit) {
   return size > 0x7f800000 ? ivec{} + int32_t(Small::nan_bits) : code | sign;
 }
 
-// Calls f(small) with an element type, for formats that something is quantised to.
+// Calls f(small) with the element type of a format that activations or weights are quantised to.
 template <class F>
 HK_INLINE void with_small_float(Format format, F f) {
   switch (format) {
@@ -86,8 +86,8 @@ HK_INLINE void with_small_float(Format format, F f) {
 
 // ---- fp8: float32 scales ----------------------------------------------------------------------
 
-// What a dynamic scale maps the largest value to. fnuz: 224 instead of 240, as vLLM's
-// get_fp8_min_max (quant_utils.py).
+// Value that a dynamic scale maps the largest element to. For fnuz it is 224 instead of 240, as in
+// vLLM's get_fp8_min_max (quant_utils.py).
 template <class Small>
 constexpr float kFp8Limit = Small::nan == NanCode::minus_zero ? 224.0f : 448.0f;
 
@@ -99,8 +99,8 @@ HK_INLINE float fp8_scale(float top) {
   return scale < least ? least : scale;
 }
 
-// How elements are brought to units of their scale: vLLM divides in dynamic blocks, else
-// multiplies by the reciprocal, and the two round differently.
+// Brings elements to units of their scale. vLLM divides in dynamic blocks and otherwise multiplies
+// by the reciprocal; the two round differently.
 struct Descale {
   float scale;
   bool divide;
@@ -109,7 +109,7 @@ struct Descale {
   }
 };
 
-// A run rounded to the values of fp8 codes, in place.
+// Rounds a run to the values of fp8 codes, in place.
 template <class Small>
 HK_INLINE void round_fp8(float* x, int64_t count, Descale descale) {
   for (int64_t i = 0; i < count; i += VL)
@@ -120,22 +120,22 @@ HK_INLINE void round_fp8(float* x, int64_t count, Descale descale) {
 
 constexpr uint32_t kBrokenBlock = 0xff;  // the scale code of a block that holds an infinity or NaN
 
-// OCP Microscaling Formats v1.0, section 6.3. `even`: the largest value is rounded to the element's
-// mantissa first (AMD Quark).
+// The scale code of a block whose largest magnitude is `top`: OCP Microscaling Formats v1.0,
+// section 6.3. `even`: the largest value is first rounded to the element's mantissa (AMD Quark).
 template <class Small>
 HK_INLINE uint32_t mx_scale_code(float top, bool even) {
   uint32_t bits = to_bits(top);
   if (bits >= 0x7f800000) return kBrokenBlock;
   if (even) bits += 1u << (22 - Small::M);
-  const uint32_t exponent = bits < 0x7f800000 ? bits >> 23 : 254;  // not past float32's last
+  const uint32_t exponent = bits < 0x7f800000 ? bits >> 23 : 254;  // float32's largest
   const int32_t code = int32_t(exponent) - Small::max_exponent;
   return code > 0 ? uint32_t(code) : 0;
 }
 HK_INLINE float mx_scale(uint32_t code) { return from_bits(code ? code << 23 : 0x00400000); }
-// Exact, and a normal number: no scale code is above 253.
+// Inverse of the scale. It is exact and a normal number, since no scale code is above 253.
 HK_INLINE float mx_inverse_scale(uint32_t code) { return from_bits((254 - code) << 23); }
 
-// A run rounded to the values of mx blocks, in place; the scale rounded as AITER, Quark and vLLM do.
+// Rounds a run to the values of mx blocks, in place, with scales as in AITER, Quark and vLLM.
 template <class Small>
 HK_INLINE void round_mx(float* x, int64_t count) {
   for (int64_t begin = 0; begin < count; begin += kRun, x += kRun) {

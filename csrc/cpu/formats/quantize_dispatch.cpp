@@ -13,7 +13,7 @@ namespace {
 
 int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// Some rows per item, so that an item is worth handing out.
+// Calls body(row) for all rows; an item has enough rows to be worth a thread.
 void for_each_row(const QuantizeArgs& args, int threads, const std::function<void(int64_t)>& body) {
   constexpr int64_t kElements = 1 << 15;
   const int64_t rows = std::max<int64_t>(1, kElements / std::max<int64_t>(1, args.k));

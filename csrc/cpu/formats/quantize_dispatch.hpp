@@ -1,4 +1,4 @@
-// The calls that the bindings make for the quantising operators.
+// Functions that the bindings call for the quantising operators.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hk::cpu {
 
-// `dynamic`: the scales are computed and written first.
+// Quantises to FP8; `dynamic`: computes and writes the scales first.
 void quantize_fp8(const std::string& isa, const QuantizeArgs& args, bool dynamic, int threads);
 void quantize_mx(const std::string& isa, const QuantizeArgs& args, int threads);
 

@@ -1,5 +1,5 @@
-// The quantising operators, a row at a time: runs are widened to float32, rounded and packed in
-// the first cache.
+// The quantising operators, for one row at a time: runs of it are widened to float32, rounded and
+// packed in the first-level cache.
 
 #include "formats/quantize_args.hpp"
 #include "formats/rotate.hpp"
@@ -7,12 +7,12 @@
 namespace hk::cpu::HK_ISA {
 namespace {
 
-// Elements at a time: groups, and blocks that are rotated, are cut into whole pieces or fill one.
+// Number of elements taken at a time; groups and rotated blocks are whole pieces, or fill one.
 constexpr int64_t kPiece = 128;
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// `count` elements widened, then zeros to the next multiple of kRun; returns that.
+// Widens `count` elements and adds zeros up to a multiple of kRun, which it returns.
 HK_INLINE int64_t widen_piece(const QuantizeArgs& args, int64_t row, int64_t k, int64_t count,
                               float* to) {
   const int64_t padded = (count + kRun - 1) / kRun * kRun;
@@ -27,7 +27,7 @@ HK_INLINE int64_t widen_piece(const QuantizeArgs& args, int64_t row, int64_t k, 
   return padded;
 }
 
-// A run of values in units of their scale, as one code per byte.
+// Rounds a run of values, in units of their scale, to one code per byte.
 template <class Small, class Unscale>
 HK_INLINE void encode_run(const float* x, float limit, Unscale unscale, uint8_t* codes) {
   typedef uint8_t code_bytes __attribute__((vector_size(VL)));
@@ -38,7 +38,7 @@ HK_INLINE void encode_run(const float* x, float limit, Unscale unscale, uint8_t*
   }
 }
 
-// A run of codes as a stream of `bits` each, lowest bit first.
+// Packs a run of codes into a stream of `bits` bits each, lowest bit first.
 template <int bits>
 HK_INLINE void pack_run(const uint8_t* codes, uint8_t* out) {
   for (int64_t i = 0; i < kRun; i += 8, out += bits) {
@@ -64,7 +64,7 @@ void fp8_row(const QuantizeArgs& args, int64_t row) {
   }
 }
 
-// A run as one block: its codes, and its scale's.
+// Quantises a run as one block: writes its codes, returns the scale's code.
 template <class Small>
 HK_INLINE uint8_t encode_block(const float* x, bool round_scale_even, uint8_t* out) {
   uint8_t codes[kRun];

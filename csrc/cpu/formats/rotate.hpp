@@ -1,8 +1,9 @@
-// The rotation of activations, bit by bit `rotated_float32` of hk_backend/reference/butterflies.py:
-// sums and differences of channels h = 1, 2, 4, ... apart, then one factor.
+// Rotates activations with the same bits as `rotated_float32` of
+// hk_backend/reference/butterflies.py: sums and differences of channels h = 1, 2, 4, ... apart,
+// then one factor.
 //
-// A run of kRun channels stays in registers for its stages; what is left of a longer block, one or
-// two stages of whole registers kRun apart, goes over the block once more, in the first cache.
+// A run of kRun channels stays in registers for its stages. Longer blocks need one or two more
+// stages, of whole registers kRun apart, which go over the block again in the first-level cache.
 #pragma once
 
 #include "formats/quantize.hpp"
@@ -11,7 +12,7 @@ namespace hk::cpu::HK_ISA {
 
 template <int... lane>
 struct Lanes {
-  // Pairs h apart within a register. The product is exact, so it may be fused.
+  // One stage with pairs h apart within a register. The product is exact, so it may be fused.
   template <int h>
   static HK_INLINE vec pairs(vec x) {
     const vec signs{(lane & h ? -1.0f : 1.0f)...};
@@ -33,7 +34,7 @@ using Register = Lanes<0, 1, 2, 3, 4, 5, 6, 7>;
 using Register = Lanes<0, 1, 2, 3>;
 #endif
 
-// Pairs of whole registers.
+// Stages with pairs of whole registers.
 template <int count>
 HK_INLINE void stages_between(vec (&x)[count]) {
 #pragma GCC unroll 8
@@ -67,7 +68,7 @@ HK_INLINE void rotate_block(float* x) {
     }
 }
 
-// `count` channels in place: whole blocks of 32, 64 or 128.
+// Rotates `count` channels in place; they are whole blocks of 32, 64 or 128.
 HK_INLINE void rotate(float* x, int64_t count, int64_t block) {
   for (int64_t i = 0; i < count; i += block) {
     if (block == 32) rotate_block<32>(x + i);

@@ -1,11 +1,11 @@
-// The small floats of quantised weights and activations: sign, `E` exponent and `M` mantissa bits.
+// Small floats of quantised weights and activations: a sign, `E` exponent and `M` mantissa bits.
 #pragma once
 
 #include "common/vec.hpp"
 
 namespace hk::cpu::HK_ISA {
 
-// How a format says NaN. None of these formats has infinities.
+// Codes of NaN in a format. None of these formats has infinities.
 enum class NanCode { none, ones, minus_zero };
 
 template <int exponent_bits, int mantissa_bits, int exponent_bias, NanCode nan_code>
@@ -21,7 +21,7 @@ struct SmallFloat {
     if (nan == NanCode::ones) return (code | sign) == 2 * sign - 1;
     return nan == NanCode::minus_zero && code == sign;
   }
-  // Exact. The bits of the float32 power of two are written down: nothing is rounded.
+  // The exact value of a code; the bits of a float32 power of two are set, so nothing is rounded.
   static constexpr float value(uint32_t code) {
     if (is_nan(code)) return __builtin_nanf("");
     const uint32_t exponent = code >> M & ((1u << E) - 1), mantissa = code & ((1u << M) - 1);
@@ -31,10 +31,10 @@ struct SmallFloat {
     return code >> (E + M) ? -size : size;
   }
   static constexpr float max() { return value((1u << (E + M)) - (nan == NanCode::ones ? 2 : 1)); }
-  // Elements times `unit` are whole numbers, of `most` at most.
+  // Elements times `unit` are whole numbers, at most `most`.
   static constexpr int unit = 1 << (M + bias - 1);
   static constexpr int most() { return int(max() * unit); }
-  static constexpr bool fits_a_byte() { return 2 * most() < 256; }  // with `most` added
+  static constexpr bool fits_a_byte() { return 2 * most() < 256; }  // after `most` is added
 };
 
 using E4M3FN = SmallFloat<4, 3, 7, NanCode::ones>;

@@ -1,16 +1,16 @@
-// Packed weights: the order in which each format's codes lie, and how they become float32 in
+// Packed weights: the order of each format's codes in memory, and their expansion to float32 in
 // registers.
 //
-//   panel   NR columns of D (rows of the weight), all of K: what a register tile multiplies
+//   panel   NR columns of D (rows of the weight), all of K: one operand of a register tile
 //   slab    kSlabK = 32 elements along K of a panel, contiguous; mx formats begin it with NR
 //           scale codes, one per column
 //   group   kGroupK = 8 elements along K, the unit of expansion: a few whole registers
 //
 // A format W offers
-//   code            how pack_slab is given an element: its bits, one element per code
+//   code            type in which pack_slab gets an element: its bits, one element per code
 //   small           the SmallFloat of the elements, or void
 //   slab_bytes, mx  as above
-//   factor          the power of two that expanded values still have to be multiplied by
+//   factor          power of two that expanded values still have to be multiplied by
 //   expand_group(codes, f)   calls f(k, w) for k = 0 to 7 with the columns' float32 values / factor
 // and this file, for any W, pack_slab, for_each_k and column_scales.
 #pragma once
@@ -25,10 +25,10 @@
 
 namespace hk::cpu::HK_ISA {
 
-constexpr int kGroupRows = MR < 8 ? MR : 8;  // whose sums fit in registers beside an expansion
+constexpr int kGroupRows = MR < 8 ? MR : 8;  // rows whose sums fit in registers beside an expansion
 constexpr int kSkinnyRows = MR < 6 ? MR : 16;
 
-// One slab from `codes` [NR][kSlabK] and, for mx formats, `scales` [NR].
+// Packs one slab from `codes` [NR][kSlabK] and, for mx formats, `scales` [NR].
 template <class W>
 void pack_slab(const typename W::code* codes, const uint8_t* scales, uint8_t* out) {
   std::memset(out, 0, W::slab_bytes);
@@ -38,7 +38,7 @@ void pack_slab(const typename W::code* codes, const uint8_t* scales, uint8_t* ou
     W::pack_group(codes + k, out);
 }
 
-// f(k, w) for k = 0 to 31; w[v][i] is column v * VL + i.
+// Calls f(k, w) for k = 0 to 31; w[v][i] is column v * VL + i.
 template <class W, class F>
 HK_INLINE void for_each_k(const uint8_t* slab, F f) {
   const uint8_t* codes = slab + W::scale_bytes;
@@ -46,7 +46,7 @@ HK_INLINE void for_each_k(const uint8_t* slab, F f) {
     W::expand_group(codes, [&](int64_t k, const vec(&w)[NV]) HK_INLINED { f(base + k, w); });
 }
 
-// Neighbouring bytes as the lanes of a register. The compiler takes them one by one.
+// Loads neighbouring bytes as the lanes of a register; the compiler would load them one by one.
 HK_INLINE ivec load_lanes(const uint8_t* from) {
 #if defined(__AVX512F__)
   const auto codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -61,7 +61,7 @@ HK_INLINE ivec load_lanes(const uint8_t* from) {
 #endif
 }
 
-// The scales of a slab's columns, 2^(code - 127); code 0 is a float32 denormal.
+// Loads the scales of a slab's columns, 2^(code - 127); code 0 is a float32 denormal.
 template <class W>
 HK_INLINE void column_scales(const uint8_t* slab, vec (&scale)[NV]) {
   for (int v = 0; v < NV; ++v) {
@@ -70,7 +70,7 @@ HK_INLINE void column_scales(const uint8_t* slab, vec (&scale)[NV]) {
   }
 }
 
-// Call `f` with the type of a format.
+// Calls `f` with the type of a format.
 template <class F>
 HK_INLINE void with_weight_format(Format format, F f) {
   switch (format) {

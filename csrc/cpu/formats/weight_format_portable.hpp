@@ -1,5 +1,5 @@
-// Weights of fewer than 16 bits where no vector instruction widens them: a stream of codes in the
-// order [k][column], read through a table.
+// Weights of fewer than 16 bits for processors without vector instructions that widen them: a
+// stream of codes in the order [k][column], looked up in a table.
 #pragma once
 
 #include "formats/weight_format_wide.hpp"
@@ -19,7 +19,7 @@ struct TableWeight : WeightLayout<uint8_t, Small, Small::bits, mx> {
   };
   static constexpr Table table{};
 
-  // A column of codes is whole bytes: 8, 6 or 4 of them per group.
+  // Packs a group; each column is a whole number of bytes: 8, 6 or 4.
   static void pack_group(const uint8_t* codes, uint8_t* out) {
     for (int64_t n = 0; n < NR; ++n, out += bits) {
       uint64_t column = 0;

@@ -1,4 +1,4 @@
-// Weights of 16 and 32 bits, and what the layouts of all formats share.
+// Weights of 16 and 32 bits, and definitions that the layouts of all formats share.
 #pragma once
 
 #include "linear/linear_args.hpp"
@@ -8,12 +8,12 @@
 namespace hk::cpu::HK_ISA {
 
 constexpr int64_t kGroupK = 8;
-constexpr int64_t kPrefetchAhead = 4096;  // bytes, while a weight streams by
+constexpr int64_t kPrefetchAhead = 4096;  // bytes ahead, while a weight is streamed
 
-// On a lambda that f(k, w) is: it holds a few instructions, and a call would spill every register.
+// Marks lambdas passed as f(k, w): they have a few instructions, and a call would spill registers.
 #define HK_INLINED __attribute__((always_inline))
 
-// Sizes of a format with elements of `element_bits`, `is_mx` with a scale per column and slab.
+// Sizes of a format with elements of `element_bits`; `is_mx`: with a scale per column and slab.
 template <class Code, class Small, int element_bits, bool is_mx>
 struct WeightLayout {
   using code = Code;
@@ -25,11 +25,11 @@ struct WeightLayout {
   static constexpr bool has_integers = false;
 };
 
-// Whether elements are codes that a scale belongs to.
+// Whether elements are codes with a scale.
 template <class W>
 constexpr bool is_quantised = sizeof(typename W::code) == 1;
 
-// [k][column]: a panel is what RegisterTile::multiply reads.
+// Order [k][column], in which RegisterTile::multiply reads a panel.
 struct F32Weight : WeightLayout<uint32_t, void, 32, false> {
   static constexpr float factor = 1.0f;
 
@@ -50,7 +50,7 @@ struct F32Weight : WeightLayout<uint32_t, void, 32, false> {
   }
 };
 
-// [k / 2][column][k % 2]: a 32-bit lane holds two neighbours along K, as vdpbf16ps wants them.
+// Order [k / 2][column][k % 2]: a 32-bit lane holds two neighbours along K, for vdpbf16ps.
 struct BF16Weight : WeightLayout<uint16_t, void, 16, false> {
   static constexpr float factor = 1.0f;
 
@@ -76,7 +76,7 @@ struct BF16Weight : WeightLayout<uint16_t, void, 16, false> {
   }
 };
 
-// [k][column].
+// Order [k][column].
 struct F16Weight : WeightLayout<uint16_t, void, 16, false> {
   static constexpr float factor = 1.0f;
 

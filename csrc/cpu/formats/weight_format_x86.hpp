@@ -1,10 +1,10 @@
 // Weights of fewer than 16 bits on AVX2 and AVX-512. Each is stored in the order that widens with
 // the fewest instructions.
 //
-// Eight and six bits go through float16, whose conversion takes denormals at full speed (a float32
-// denormal would stop the multiply for a hundred clocks): the code's fields are put where float16
-// has them, and what that leaves to be multiplied by is the power of two between the biases.
-// Four bits are looked up.
+// Eight and six bits go through float16: the code's fields move to their places in float16. The
+// result is off by the power of two between the biases, which is multiplied in later. The
+// conversion from float16 takes denormals at full speed; a float32 denormal would stop the multiply
+// for a hundred clocks. Four bits are looked up.
 #pragma once
 
 #include "formats/weight_format_wide.hpp"
@@ -19,7 +19,7 @@ HK_INLINE bytes load_bytes(const uint8_t* from) {
   std::memcpy(&x, from, sizeof(x));
   return x;
 }
-// 32 bits of memory in every lane.
+// Loads 32 bits from memory into every lane.
 HK_INLINE ivec splat_lane(const void* from) {
   int32_t lane;
   std::memcpy(&lane, from, sizeof(lane));
@@ -34,8 +34,8 @@ typedef __m256i reg;
 #define HK_X86(operation) _mm256_##operation
 #define HK_X86_TABLE(...) _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
 #endif
-// Within each 16 bytes of a register: its first (last) eight bytes become words low | high << 8.
-// So word i comes from byte i / 8 * 16 + i % 8 (+ 8).
+// Joins bytes to words low | high << 8: within each 16 bytes of a register, the first (last) eight.
+// Word i comes from byte i / 8 * 16 + i % 8 (+ 8).
 HK_INLINE words join_first(bytes low, bytes high) {
   return reinterpret_cast<words>(
       HK_X86(unpacklo_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
@@ -45,25 +45,25 @@ HK_INLINE words join_last(bytes low, bytes high) {
       HK_X86(unpackhi_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
 }
 constexpr int64_t joined_byte(int64_t word) { return word / 8 * 16 + word % 8; }
-// Bytes of a table of sixteen; zero where the index is negative.
+// Looks up bytes in a table of sixteen; a negative index gives zero.
 HK_INLINE bytes look_up(reg table, bytes index) {
   return reinterpret_cast<bytes>(HK_X86(shuffle_epi8)(table, reinterpret_cast<reg>(index)));
 }
 
-// Float16 to float32. The first half of `x` is w[0]. By way of memory: converting from a register
-// takes another instruction on the one port that also extracts the second half.
+// Converts float16 to float32; the first half of `x` becomes w[0]. The values go through memory,
+// since converting from a register takes another instruction on the port that extracts halves.
 HK_INLINE void widen_halves(words x, vec (&w)[NV]) {
   asm("" : "+m"(x));
   const auto* halves = reinterpret_cast<const uint16_t*>(&x);
   for (int v = 0; v < NV; ++v) w[v] = F16Weight::widen_run(halves + v * VL);
 }
 
-// What a small float's value in float16's fields has to be multiplied by.
+// Factor from a small float's fields, read as float16, to its value.
 template <class Small>
 constexpr float kHalfFactor = float(1 << (15 - Small::bias));
 
-// Eight bits. A byte holds the upper byte of the float16, s0eeeemm, with the mantissa's last bit
-// in place of the 0. A register is two elements along K.
+// Weights of eight bits. A byte holds the upper byte of the float16, s0eeeemm, with the mantissa's
+// last bit in place of the 0. A register holds two elements along K.
 template <class Small, bool mx>
 struct ByteWeight : WeightLayout<uint8_t, Small, 8, mx> {
   static_assert(Small::E == 4 && Small::M == 3);
@@ -92,8 +92,9 @@ struct ByteWeight : WeightLayout<uint8_t, Small, 8, mx> {
   }
 };
 
-// Six bits. Three words hold a column's eight codes: two whole ones each, from the top, and of
-// the last four bits the first two words' begin a code that the third word's complete.
+// Weights of six bits. Three words hold a column's eight codes. Each word has two whole codes from
+// the top. The last four bits of the first two words each begin a code; the third word's complete
+// both.
 template <class Small>
 struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   static constexpr float factor = kHalfFactor<Small>;
@@ -108,7 +109,7 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
       }
     }
   }
-  // A code in the six highest bits, below it anything.
+  // Converts words with a code in the six highest bits, and anything below, to float16.
   static HK_INLINE words to_half(words top) {
     typedef int16_t signed_words __attribute__((vector_size(VL * 4)));
     constexpr int size = ((1 << (Small::E + Small::M)) - 1) << (10 - Small::M);
@@ -135,8 +136,8 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   }
 
   static constexpr bool has_integers = true;
-  // Codes of E2M3 in bytes to `unit` times their values, plus `most`. What is below 16 is the
-  // number itself; the rest is looked up.
+  // Converts E2M3 codes in bytes to `unit` times their values, plus `most`. Codes below 16 are the
+  // number itself; the others are looked up.
   static HK_INLINE bytes to_whole(words pair) {
     const reg twice_or_four_times =
         HK_X86_TABLE(16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60);
@@ -163,8 +164,8 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
     }
     f(quad, w);
   }
-  // Whole numbers that fit bytes: f(k / 4, w), where the 32-bit lanes of w are columns and their
-  // bytes four neighbours along K, `unit` times the values plus `most`.
+  // Expands codes to whole numbers in bytes, `unit` times the values plus `most`. Calls f(k / 4,
+  // w): the 32-bit lanes of w are columns, their bytes four neighbours along K.
   template <class F>
   static HK_INLINE void expand_bytes(const uint8_t* codes, F f) {
     static_assert(Small::fits_a_byte());
@@ -178,8 +179,9 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   }
 };
 
-// Four bits: both bytes of the bfloat16 are looked up. A register is four elements along K, two
-// in the lower and two in the upper halves of its bytes; joined words are pairs along K.
+// Weights of four bits, whose two bfloat16 bytes are both looked up. A register holds four elements
+// along K, two in the lower and two in the upper halves of its bytes. Joined words are pairs along
+// K.
 struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
   static constexpr float factor = 1.0f;
 
@@ -192,7 +194,7 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
   }
   template <class F>
   static HK_INLINE void expand_pair(int k, bytes index, F f) {
-    // of the bfloat16 values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+    // bytes of the bfloat16 values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
     const reg low_bytes =
         HK_X86_TABLE(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64);
     const reg high_bytes =
@@ -219,8 +221,8 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
     }
   }
 
-  // Whole numbers, for sums of products that need no float32: f(k / 2, w), where the 16-bit lanes
-  // of w are columns and their two bytes neighbours along K, `unit` times the values plus `most`.
+  // Expands codes to whole numbers, `unit` times the values plus `most`, for sums of products in
+  // integers. Calls f(k / 2, w): the 16-bit lanes of w are columns, their bytes neighbours along K.
   static constexpr bool has_integers = true;
   using sums = words;
   template <class F>
@@ -234,7 +236,7 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
       f(k / 2 + 1, look_up(values, shifted & (bytes{} + 0x0f)));
     }
   }
-  // The same in 32-bit lanes of four neighbours: f(k / 4, w).
+  // Expands codes to the same whole numbers in 32-bit lanes of four neighbours: calls f(k / 4, w).
   template <class F>
   static HK_INLINE void expand_bytes(const uint8_t* codes, F f) {
     bytes first;
@@ -249,16 +251,17 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
       }
     });
   }
-  // Two bytes that are there twice, in every 16-bit lane.
+  // Copies two bytes, which memory holds twice, to every 16-bit lane.
   static HK_INLINE words splat_pair(const void* twice) {
     return reinterpret_cast<words>(splat_lane(twice));
   }
-  // Per column, w[0] * x[0] + w[1] * x[1] for signed x.
+  // Computes w[0] * x[0] + w[1] * x[1] in each column, for signed x.
   static HK_INLINE words multiply_pairs(bytes w, const int8_t (&x)[4]) {
     return reinterpret_cast<words>(
         HK_X86(maddubs_epi16)(reinterpret_cast<reg>(w), reinterpret_cast<reg>(splat_pair(x))));
   }
-  // Sums in such lanes, 2^15 added, as float32: they become the last places of 2^23.
+  // Converts sums in 16-bit lanes, to which 2^15 was added, to float32: they become the last places
+  // of 2^23.
   static HK_INLINE void widen_sums(words sums, vec (&w)[NV]) {
     const auto exponent = reinterpret_cast<reg>(words{} + 0x4b00);
     const auto lanes = reinterpret_cast<reg>(sums);
@@ -268,14 +271,14 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
   }
 };
 
-// Sums of products in 16-bit lanes: += w[0] * x[0] + w[1] * x[1] of each, w without a sign.
+// Adds w[0] * x[0] + w[1] * x[1] to the sum in each 16-bit lane; w is unsigned.
 HK_INLINE void add_products(ivec& sums, ivec w, ivec x) {
   const auto products = HK_X86(maddubs_epi16)(reinterpret_cast<reg>(w), reinterpret_cast<reg>(x));
-  // The compiler keeps all products, to add them as a tree.
+  // Assembly, since the compiler would keep all products to add them as a tree.
   asm("vpaddw %1, %0, %0" : "+v"(sums) : "v"(products));
 }
-// Sums of products in 32-bit lanes: += w[0] * x[0] + w[1] * x[1] of each, words with signs. On
-// AVX-512 in assembly, because nothing else here may be compiled for a processor with VNNI.
+// Adds w[0] * x[0] + w[1] * x[1], of signed words, to the sum in each 32-bit lane. AVX-512 uses
+// assembly, because no other code here may be compiled for a processor with VNNI.
 HK_INLINE void add_dot_products(ivec& sums, ivec w, const int16_t* x) {
 #if defined(__AVX512F__)
   typedef int16_t two[2];
@@ -283,17 +286,17 @@ HK_INLINE void add_dot_products(ivec& sums, ivec w, const int16_t* x) {
 #else
   const auto everywhere = reinterpret_cast<reg>(splat_lane(x));
   const auto products = HK_X86(madd_epi16)(reinterpret_cast<reg>(w), everywhere);
-  asm("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));  // or they are added as a tree
+  asm("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));  // the compiler would add them as a tree
 #endif
 }
 #if defined(__AVX512F__)
-// The same of bytes, w without a sign: += w[0] * x[0] + ... + w[3] * x[3].
+// Adds w[0] * x[0] + ... + w[3] * x[3], of bytes, to the sum in each 32-bit lane; w is unsigned.
 HK_INLINE void add_dot_products(ivec& sums, ivec w, const int8_t* x) {
   typedef int8_t four[4];
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(*reinterpret_cast<const four*>(x)));
 }
 #endif
-// Two neighbours of such sums, in the 32 bits of both.
+// Adds two neighbouring sums in 16-bit lanes to one in the 32 bits of both.
 HK_INLINE ivec join_sums(ivec sums) {
   const auto ones = reinterpret_cast<reg>(words{} + 1);
   return reinterpret_cast<ivec>(HK_X86(madd_epi16)(reinterpret_cast<reg>(sums), ones));

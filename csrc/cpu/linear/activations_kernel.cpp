@@ -1,6 +1,6 @@
-// Activations brought to the float32 rows that the multiply reads: widened, and, where the weight
-// asks for it, rotated block by block as they are, and rounded to a quantised format's values.
-// Rounding happens in place, while the row is in the cache, or on the way to whole numbers.
+// Prepares rows of activations for the multiply: widens them to float32. If the weight asks for it,
+// rotates them block by block and rounds them to a quantised format's values. Rounding happens in
+// place while the row is in the cache, or on the way to whole numbers.
 
 #include "formats/rotate.hpp"
 #include "linear/integer_rows.hpp"
@@ -11,7 +11,7 @@ namespace {
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// VL neighbours, widened.
+// Loads VL neighbours and widens them.
 HK_INLINE vec load_bf16(const uint16_t* from) {
   typedef uint16_t words __attribute__((vector_size(VL * 2)));
   words x;
@@ -19,7 +19,7 @@ HK_INLINE vec load_bf16(const uint16_t* from) {
   return float_of(__builtin_convertvector(x, ivec) << 16);
 }
 
-// The same as max_abs: bits of magnitudes are in the magnitudes' order, and NaN is above all.
+// max_abs for bfloat16. Bits of magnitudes have the magnitudes' order, with NaN above all numbers.
 HK_INLINE float max_abs_bf16(const uint16_t* x, int64_t count) {
   constexpr int kLanes = 2 * VL;
   halves top{};
@@ -39,7 +39,7 @@ HK_INLINE float max_abs_bf16(const uint16_t* x, int64_t count) {
   return widen(BF16{}, largest);
 }
 
-// `count` elements widened, then zeros up to `padded`. Both are multiples of eight.
+// Widens `count` elements and adds zeros up to `padded`. Both are multiples of eight.
 template <class T>
 HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count, int64_t padded) {
   int64_t begin = 0;
@@ -49,7 +49,7 @@ HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count,
   for (int64_t k = count; k < padded; k += 8) *reinterpret_cast<f8_u*>(to + k) = f8{};
 }
 
-// The block of kBlockK elements of a row of X that begins at k.
+// Widens the block of kBlockK elements of a row of X that begins at k.
 HK_INLINE void widen_block(const LinearArgs& args, int64_t row, int64_t k, float* to) {
   const int64_t count = min(kBlockK, args.k - k);
   with_format(args.x_dtype, [&](auto format) {
@@ -60,7 +60,7 @@ HK_INLINE void widen_block(const LinearArgs& args, int64_t row, int64_t k, float
   if (args.rotation) rotate(to, count, args.rotation);
 }
 
-// The scale that every element of a row shares; the row's sums are multiplied by it.
+// Scale that all elements of a row share; the row's sums are multiplied by it.
 template <class Small>
 float row_scale(const LinearArgs& args, const float* to, int64_t stride, float tensor_max) {
   if (args.activations == Activations::tensor)
@@ -71,7 +71,7 @@ float row_scale(const LinearArgs& args, const float* to, int64_t stride, float t
   return fp8_scale<Small>(top);
 }
 
-// Blocks of kScaleBlock elements, the scale of each in its values.
+// Rounds blocks of kScaleBlock elements in place; values include their block's scale.
 template <class Small>
 HK_INLINE void round_scaled_blocks(float* x, int64_t count) {
   for (int64_t begin = 0; begin < count; begin += kScaleBlock) {
@@ -82,7 +82,7 @@ HK_INLINE void round_scaled_blocks(float* x, int64_t count) {
   }
 }
 
-// A widened row in place; returns its factor.
+// Rounds a widened row in place; returns the row's factor.
 template <class Small>
 float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_max) {
   const bool one_scale =
@@ -100,7 +100,7 @@ float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_
   return scale;
 }
 
-// A row by slabs: f(s, x) with the 32 widened elements of each.
+// Calls f(s, x) for each slab of a row, with its 32 elements widened.
 template <class F>
 HK_INLINE void for_each_slab(const LinearArgs& args, int64_t row, F f) {
   alignas(64) float block[kBlockK];
@@ -118,7 +118,8 @@ void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row
   });
 }
 
-// Rounds a block of float32 values in place, to what bfloat16 holds; a scale stays out of them.
+// Rounds a block of float32 values in place to values that bfloat16 holds; a float32 scale is not
+// multiplied in.
 template <class Small>
 HK_INLINE void round_block(const LinearArgs& args, float* x, int64_t count, float row_scale,
                            float* block_scale) {
@@ -130,7 +131,7 @@ HK_INLINE void round_block(const LinearArgs& args, float* x, int64_t count, floa
 
 }  // namespace
 
-// The largest absolute value of a row as it is rounded.
+// Largest absolute value of a row at the time of rounding, after any rotation.
 float row_max(const LinearArgs& args, int64_t row) {
   if (args.x_dtype == DType::bf16 && !args.rotation)
     return max_abs_bf16(static_cast<const uint16_t*>(args.x) + row * args.x_row, args.k);
@@ -153,7 +154,7 @@ float row_scale_of(const LinearArgs& args, int64_t row, float tensor_max) {
   return 1.0f;
 }
 
-// Blocks of kBlockK elements to bfloat16: f(k, x) may round the values first.
+// Stores a row as bfloat16, in blocks of kBlockK elements; f(k, x) may round the values first.
 template <class F>
 HK_INLINE void narrow_blocks(const LinearArgs& args, const PreparedRows& rows, int64_t row, F f) {
   auto* out = reinterpret_cast<uint16_t*>(rows.data);
@@ -168,7 +169,7 @@ HK_INLINE void narrow_blocks(const LinearArgs& args, const PreparedRows& rows, i
   }
 }
 
-// A row that is bfloat16 already.
+// Copies a row that is bfloat16 already.
 HK_INLINE void copy_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
   const auto* x = static_cast<const uint16_t*>(args.x) + (rows.first + row) * args.x_row;
   const int64_t block = pair_block(args.k);

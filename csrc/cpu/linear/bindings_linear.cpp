@@ -1,4 +1,4 @@
-// hk_backend._cpu, the linear operator: as bindings.cpp, pointers, dtypes, sizes and strides.
+// hk_backend._cpu, the linear operator: Python functions of pointers, dtypes, sizes and strides.
 
 #include "linear/bindings_linear.hpp"
 
@@ -22,7 +22,7 @@ T* pointer(uint64_t address) {
 }
 
 void bind_enums(py::module_& module) {
-  // The names are those of hk_backend.terms.weight_format.
+  // hk_backend.terms.weight_format defines the names.
   py::enum_<Format>(module, "Format")
       .value("fp32", Format::f32)
       .value("fp16", Format::f16)

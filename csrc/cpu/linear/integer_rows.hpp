@@ -1,9 +1,9 @@
-// Activations beside a weight in the same mx format whose elements are small whole numbers times a
-// power of two: products of a slab add up exactly in integers.
+// Activations as whole numbers, for a weight in the same mx format. The format's elements are small
+// whole numbers times a power of two, so that products of a slab add up exactly in integers.
 //
-// The x86 multiply of bytes takes one factor without a sign: weights come with `most` added (see
-// small_float.hpp), and a sum starts with what that adds up to taken away. The multiply of 16-bit
-// numbers takes both with their signs.
+// The x86 multiply of bytes takes one unsigned factor. Weights therefore have `most` added (see
+// small_float.hpp), and each sum starts at a value that compensates for it. The multiply of 16-bit
+// numbers takes signed factors.
 #pragma once
 
 #include "formats/quantize.hpp"
@@ -11,8 +11,8 @@
 
 namespace hk::cpu::HK_ISA {
 
-// 32 float32 elements as whole numbers and the scale of a product's unit. A block that is not
-// finite has zeros and a scale that says so.
+// Rounds 32 float32 elements to whole numbers; returns the scale of a product's unit. A block that
+// is not finite gets zeros and a scale that is not finite either.
 template <class Small, class Int>
 HK_INLINE float round_to_whole(const float* x, Int (&whole)[kSlabK]) {
   typedef Int narrow __attribute__((vector_size(VL * sizeof(Int))));
@@ -29,7 +29,7 @@ HK_INLINE float round_to_whole(const float* x, Int (&whole)[kSlabK]) {
   return broken ? __builtin_nanf("") : product * mx_scale(code);
 }
 
-// Sums over each half of 32 elements: of the first two and of the last two of every four.
+// Sums each half of 32 elements: one sum of the first two of every four, one of the last two.
 HK_INLINE void sum_parts(const int8_t* whole, int16_t (&sums)[2][2]) {
   typedef int16_t lanes __attribute__((vector_size(kSlabK)));
   lanes pairs;
@@ -49,15 +49,15 @@ HK_INLINE int32_t sum_of(const int8_t* whole) {
 
 // ---- few rows ---------------------------------------------------------------------------------
 
-// 32 elements of a row of mxfp4. A 16-bit lane is a column: 32 products of twice the values are at
-// most 4608. Sums start at 2^15, the middle of the lane.
+// A slab of 32 elements of a row of mxfp4. A 16-bit lane of a sum is a column: 32 products of twice
+// the values are at most 4608. Sums start at 2^15, the middle of the lane's range.
 struct IntegerSlab {
-  int8_t pairs[kSlabK / 2][4];  // each pair twice
-  uint16_t start[2];            // the same, twice
+  int8_t pairs[kSlabK / 2][4];  // each pair of elements twice
+  uint16_t start[2];            // value that sums start at, twice
   float scale;
 };
 
-// A block of a prepared row, in the place of its kBlockK floats.
+// A block of a prepared row, stored in place of its kBlockK floats.
 struct IntegerBlock {
   IntegerSlab slabs[kBlockK / kSlabK];
 };
@@ -73,17 +73,19 @@ HK_INLINE void round_to_pairs(const float* x, IntegerSlab& slab) {
 
 // ---- many rows --------------------------------------------------------------------------------
 
-// 32 elements of a row. A 32-bit lane is a column, its bytes four neighbours along K.
+// A slab of 32 elements of a row. A 32-bit lane is a column, its bytes four neighbours along K.
 struct QuadSlab {
   static constexpr int64_t lanes = kSlabK / 4;
   int8_t whole[kSlabK];
-  // What sums start with: in 16 bits, over each part of the elements, the first two and the last
-  // two of every four; in 32 bits, over all elements.
+  // Values that sums start at. `parts`, for sums in 16 bits: one for each half of the elements, and
+  // for the first two and the last two of every four. `all`, for sums in 32 bits: over all
+  // elements.
   int16_t parts[2][2];
   int32_t all;
   float scale;
 };
-// Parts of a slab whose sums fit 16 bits: each lane takes half of a part's products.
+// Number of parts of a slab so that sums over a part fit 16 bits; a lane takes half of its
+// products.
 template <class Small>
 constexpr int kQuadParts = kSlabK / 2 * Small::most() * Small::most() < 1 << 15 ? 1 : 2;
 
@@ -104,7 +106,7 @@ HK_INLINE void round_to_quads(const float* x, QuadSlab& slab) {
   slab.all = -most * all;
 }
 
-// 32 elements of a row. A 32-bit lane is a column, its words two neighbours along K.
+// A slab of 32 elements of a row. A 32-bit lane is a column, its words two neighbours along K.
 struct WordSlab {
   static constexpr int64_t lanes = kSlabK / 2;
   static constexpr int32_t all = 0;  // nothing has been added to the weights
@@ -114,11 +116,11 @@ struct WordSlab {
 
 template <class Small>
 HK_INLINE void round_to_words(const float* x, WordSlab& slab) {
-  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // so float32 holds every sum
+  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // float32 holds every sum
   slab.scale = round_to_whole<Small>(x, slab.whole);
 }
 
-// In the place of the rows' floats: all rows of a slab are neighbours.
+// The slab of a row, stored in place of the rows' floats; all rows of one slab are neighbours.
 template <class Slab>
 HK_INLINE Slab* slab_of(const PreparedRows& rows, int64_t row, int64_t slab) {
   static_assert(sizeof(Slab) <= kSlabK * sizeof(float));

@@ -1,5 +1,5 @@
-// Cuts a linear call into work items: chunks of rows whose float32 activations fit the threads'
-// caches, and in each chunk blocks of rows times blocks of columns.
+// Cuts a linear call into work items. Chunks of rows have float32 activations that fit the threads'
+// caches; in each chunk, an item is a block of rows times a block of columns.
 
 #include "linear/linear_dispatch.hpp"
 
@@ -17,13 +17,14 @@ namespace {
 
 int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// The i-th of `parts` even shares of [0, count).
+// Begin of the i-th of `parts` even shares of [0, count).
 int64_t share(int64_t count, int64_t parts, int64_t i) { return count * i / parts; }
 
-// Loops over rows of activations that take no longer than waking a thread stay on the caller's.
+// Calls body(row) for all rows. A loop that takes no longer than waking a thread stays on the
+// caller's thread.
 void for_each_row(const LinearArgs& args, int64_t rows, int threads,
                   const std::function<void(int64_t)>& body) {
-  constexpr int64_t kWorthAThread = 1 << 17;  // elements that are only widened: 15 us
+  constexpr int64_t kWorthAThread = 1 << 17;  // elements whose widening takes 15 us
   const int64_t cost =
       (args.activations == Activations::none ? 1 : 4) + (args.rotation == 0 ? 0 : 2);
   const int64_t useful = std::max<int64_t>(1, rows * args.k * cost / kWorthAThread);
@@ -40,7 +41,7 @@ float largest_of_all(const LinearKernels& kernels, const LinearArgs& args, int t
   return top;
 }
 
-// Rows first to first + rows of X as the multiply reads them, in memory that the thread keeps.
+// Prepares rows `first` to `first + rows` of X for the multiply, in memory that the thread keeps.
 PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, int64_t first,
                           int64_t rows, float tensor_max, int threads) {
   thread_local Scratch scratch;
@@ -62,14 +63,14 @@ PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, 
   return prepared;
 }
 
-constexpr int64_t kMostRows = 256;  // of a work item
+constexpr int64_t kMostRows = 256;  // most rows of a work item
 
 struct Blocks {
   int64_t of_rows, of_panels;
 };
 
-// Blocks as large as the caches want, and for several threads as many as balance wants. Columns
-// are cut first: another block of rows expands the same weight again.
+// Numbers of blocks of rows and columns. Blocks fit the caches, and several threads get enough of
+// them for balance. Columns are cut first, since each block of rows expands the same weight again.
 Blocks cut(int64_t rows, int64_t panels, int64_t panel_columns, int threads) {
   constexpr int64_t kMostColumns = 256, kFewestRows = 12, kItemsPerThread = 4;
   const int64_t wanted = threads == 1 ? 1 : kItemsPerThread * threads;
@@ -83,8 +84,8 @@ Blocks cut(int64_t rows, int64_t panels, int64_t panel_columns, int threads) {
   return blocks;
 }
 
-// Chunks of rows whose prepared activations take four mebibytes per thread, unless that is less
-// than a block of rows: each chunk streams the whole weight again.
+// Number of chunks of rows. A chunk's prepared activations take up to 4 MiB per thread. It has a
+// block of rows at least, since each chunk streams the whole weight again.
 int64_t count_chunks(int64_t rows, int64_t k, int threads) {
   const int64_t fitting = threads * (int64_t{4} << 20) / (int64_t(sizeof(float)) * k);
   return ceil_div(rows, std::max(fitting, kMostRows));
@@ -103,7 +104,7 @@ void multiply_chunk(const LinearKernels& kernels, const LinearArgs& args,
   });
 }
 
-// Each thread streams a few runs of panels.
+// Multiplies few rows; each thread streams a few runs of panels.
 void multiply_skinny(const LinearKernels& kernels, const LinearArgs& args,
                      const PreparedRows& prepared, int threads) {
   constexpr int64_t kRunsPerThread = 4;

@@ -1,4 +1,4 @@
-// The calls that the bindings make for the linear operator.
+// Functions that the bindings call for the linear operator.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hk::cpu {
 
-// Bytes of a packed weight [n, k].
+// Number of bytes of a packed weight [n, k].
 int64_t packed_bytes(const std::string& isa, Format format, int64_t n, int64_t k);
 void pack_weight(const std::string& isa, const PackArgs& args, int threads);
 void linear(const std::string& isa, const LinearArgs& args, int threads);

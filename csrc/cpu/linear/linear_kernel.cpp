@@ -6,9 +6,9 @@
 //       for each register tile of rows:  C += A B                   A in L2, C float32 in L2
 //         after the last block: scale, add the bias, round once, store
 //
-// Choices. Multiplying costs rows * NR / VL / 2 clocks per element along K, expanding about
-// three: at 128 rows a hundredth. So every format runs at the rate of float32 or faster, and no copy
-// of the weight is made that is larger than one panel's block.
+// Choices. Multiplying costs rows * NR / VL / 2 clocks per element along K, and expanding about
+// three, which is little: a hundredth at 128 rows. So every format runs at the rate of float32 or
+// faster, and no copy of the weight is larger than one panel's block.
 
 #include "linear/linear_store.hpp"
 #include "linear/many_bf16.hpp"
@@ -45,7 +45,7 @@ class ItemKernel {
  private:
   HK_INLINE bool is_last(int64_t s) const { return s + panel_.slabs() >= slabs_; }
 
-  // Where a tile's sums lie between blocks of K; with a single block, all in one place in L1.
+  // Address of a tile's sums between blocks of K; with a single block, all tiles share one in L1.
   HK_INLINE float* sums_of(int64_t panel, int64_t row) const {
     if (slabs_ <= panel_.slabs()) return sums_;
     return sums_ + ((panel - item_.panel_begin) * panel_rows_ + row) * NR;
@@ -56,7 +56,7 @@ class ItemKernel {
     const void* expanded = panel_.expand(slab(panel, s), slabs, block_scales(panel, s), expanded_);
     const uint8_t* then =
         panel + 1 < item_.panel_end ? slab(panel + 1, s) : slab(item_.panel_begin, s + slabs);
-    // A weight that is read in place, once, streams by: a whole block ahead would be too far.
+    // A weight that is read in place and only once is streamed: a block ahead would be too far.
     const bool streams = expanded == slab(panel, s) && num_tiles_ == 1;
     if (streams) then = slab(panel, s) + 2 * kPrefetchAhead;
     Prefetch next{then, then + slabs * slab_bytes_, round_up(slab_bytes_ / num_tiles_, 64),
@@ -73,13 +73,13 @@ class ItemKernel {
     }
   }
 
-  // Tiles as even as can be: one of a single row would wait for its own sums.
+  // First row of a tile. Tiles are even, since a tile of a single row would wait for its own sums.
   HK_INLINE int64_t tile_begin(int64_t t) const {
     if constexpr (Panel::row_unit == 1) return t * num_rows_ / num_tiles_;
     return min(t * Panel::tile_rows, num_rows_);
   }
 
-  // Rows of the output lie far apart: not asked for ahead, each would be waited for.
+  // Prefetches rows of the output, which lie far apart: without it, each store would wait.
   HK_INLINE void prefetch_out(int64_t panel, int64_t begin, int64_t end) const {
     const int64_t bytes = args_.out_dtype == DType::f32 ? 4 : 2;
     const int64_t first = rows_.first + item_.row_begin;

@@ -1,4 +1,4 @@
-// The end of a linear layer's tile: sums times factors, plus bias, rounded once.
+// Stores a tile of a linear layer: sums times factors, plus bias, rounded once.
 #pragma once
 
 #include "common/micro_gemm.hpp"
@@ -6,7 +6,7 @@
 
 namespace hk::cpu::HK_ISA {
 
-// Factors and bias of a panel's columns; past N they are never stored.
+// Factors and biases of a panel's columns; columns past N are never stored.
 struct Columns {
   alignas(64) float factors[NR], bias[NR];
   int64_t first, count;
@@ -32,7 +32,7 @@ inline void store_rows(const LinearArgs& args, const Columns& columns, int64_t r
     using element = typename T::type;
     auto* out = static_cast<element*>(args.out) + row * args.out_row + columns.first;
     for (int64_t r = 0; r < num_rows; ++r, out += args.out_row, sums += NR) {
-      // Whole rows go straight to memory: read back at once, two stores would have to retire first.
+      // Whole rows go straight to memory: reading `part` back would wait for two stores.
       element part[NR];
       element* to = columns.count == NR ? out : part;
       for (int v = 0; v < NR; v += VL)

@@ -1,14 +1,15 @@
-// Many rows in bfloat16: a panel of pairs along K times rows of bfloat16, where both hold their
-// values exactly. Float32 scales multiply sums: of all of K, or of one block of 128 elements.
+// The multiply of many rows in bfloat16: a panel of pairs along K times rows of bfloat16. Both hold
+// their values exactly. Float32 scales multiply sums, over all of K or over a block of 128
+// elements.
 //
 //   for each block of K (up to 1536 elements):                  A and the panel in L2
 //     AMX:      2 x 2 tiles of 16 x 16 sums
 //     vectors:  14 x 32 sums in registers
 //
-// Choices. A bfloat16 weight lies in memory as its panel does, and is read in place. A block of K is
-// long, because sums travel to L2 and back once for each block: A and the panel may come from L2,
-// which has to bring 11 bytes of the panel for each clock of multiplying. With a single block sums
-// stay in L1.
+// Choices. A bfloat16 weight has the layout of a panel in memory, and is read in place. A block of
+// K is long, because sums go to L2 and back once for each block. A and the panel may come from L2,
+// which has to deliver 11 bytes of the panel for each clock of multiplying. With a single block,
+// sums stay in L1.
 #pragma once
 
 #include <type_traits>
@@ -24,8 +25,8 @@ namespace hk::cpu::HK_ISA {
 
 constexpr int64_t kSlabsPerScale = kScaleBlock / kSlabK;
 
-// The pairs of a slab by way of float32. Scales of mx blocks are powers of two: bfloat16 holds each
-// product.
+// Expands a slab to pairs, through float32. Scales of mx blocks are powers of two, so bfloat16
+// holds each product exactly.
 template <class W>
 HK_INLINE void expand_slab(const uint8_t* slab, uint16_t* out) {
   vec scale[NV] = {}, even[NV];
@@ -50,7 +51,7 @@ HK_INLINE void expand_bytes(ByteWeight<Small, mx>, const uint8_t* slab, uint16_t
   expand_byte_pairs<Small, mx>(slab, out);
 }
 
-// The pairs of a panel.
+// Expands slabs of a panel to pairs.
 template <class W>
 void expand_pairs(const uint8_t* slab, int64_t slabs, uint16_t* out) {
   for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes, out += kSlabK * NR) {
@@ -61,14 +62,14 @@ void expand_pairs(const uint8_t* slab, int64_t slabs, uint16_t* out) {
   }
 }
 
-// The factors of a block of 128 elements along K: the weight's scale, and a row's.
+// Factors of the sums over each block of 128 elements along K: the weight's scale, and the rows'.
 struct BlockFactors {
   const float* weight;  // one per block, or null
-  const float* rows;    // [blocks][all rows], from the tile's first row, or null
+  const float* rows;    // [blocks][all_rows] from the tile's first row on, or null
   int64_t all_rows;
 };
 
-// A tile's rows of bfloat16, `a_row` elements apart, and its panel.
+// Operands of a tile: rows of bfloat16, `a_row` elements apart, and a panel.
 struct PairOperands {
   const uint16_t* a;
   int64_t a_row;
@@ -76,7 +77,7 @@ struct PairOperands {
   BlockFactors factors;
 };
 
-// sums (+)= products * their factors, for one block.
+// sums (+)= products * factors, for one block.
 HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, int64_t block,
                           int64_t rows, bool first, float* sums) {
   const float weight = factors.weight ? factors.weight[block] : 1.0f;
@@ -85,7 +86,8 @@ HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, in
     const vec factor = splat(of_rows ? weight * of_rows[r] : weight);
     for (int v = 0; v < NR; v += VL) {
       const vec before = first ? vec{} : load(sums + v);
-      // The compiler would fuse it for some rows only, and equal rows would have other bits.
+      // Fused explicitly: the compiler would fuse only some rows, and equal rows would differ in
+      // bits.
       store(sums + v, _mm512_fmadd_ps(load(products + v), factor, before));
     }
   }
@@ -151,7 +153,7 @@ void multiply_tiles_scaled(const Tile& t, const PairOperands& of) {
 
 struct PairPanel {
   static constexpr int64_t bytes = sizeof(uint16_t) * kLongestPairBlock * NR;
-  // Tiles of AMX have all their rows, whatever is in the last ones.
+  // AMX's tiles always compute all their rows; the last ones may hold anything.
   static constexpr int64_t tile_rows = kHasTiles ? 2 * kTileRows : kPairRows, row_unit = kTileRows;
 
   explicit PairPanel(const LinearArgs& args)

@@ -1,11 +1,11 @@
-// Many rows in float32: every format, expanded to rows of NR values.
+// The multiply of many rows in float32: every format is expanded to rows of NR values.
 #pragma once
 
 #include "linear/many_panel.hpp"
 
 namespace hk::cpu::HK_ISA {
 
-// The power of two first: together with a large scale it might overflow.
+// Expands slabs. Multiplies by the power of two first: times a large scale it might overflow.
 template <class W, bool block_scaled>
 void expand(const uint8_t* slab, int64_t slabs, const float* block_scales, float* out) {
   for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes, out += kSlabK * NR) {

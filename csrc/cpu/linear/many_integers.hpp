@@ -1,16 +1,17 @@
-// Many rows in integers (integer_rows.hpp): an expanded panel, whose 32-bit lanes are four bytes or
-// two words, neighbours along K, times as many elements of a row in every lane.
+// The multiply of many rows in integers (integer_rows.hpp). The 32-bit lanes of an expanded panel
+// are four bytes or two words, neighbours along K; they are multiplied by as many elements of a
+// row.
 //
 //   for each slab:
-//     bytes:  for each part:  16-bit sums of pairs start with what `most` adds, += products
+//     bytes:  for each part:  16-bit sums of pairs start at the offset for `most`, += products
 //                             32-bit sums += pairs of them
 //     words:  32-bit sums += products of pairs
 //     totals[row] += sums * the row's scale * the columns' scales
 //
-// Choices. Sums of a slab fill the registers, so totals are in the first cache: a load and a store
-// for each 32 products of a lane. Four bytes in a lane, and not two as for few rows: half as many
-// broadcasts, and the sums end up as wide as floats. Words are converted from floats: a way of
-// their own, by products of significands and powers, was no faster.
+// Choices. Sums of a slab fill the registers, so totals are in the first-level cache: one load and
+// one store for each 32 products of a lane. A lane has four bytes, not two as for few rows: this
+// halves the broadcasts, and sums end up as wide as floats. Words are converted from floats, since
+// a direct conversion by products of significands and powers was no faster.
 #pragma once
 
 #include "linear/integer_rows.hpp"
@@ -20,14 +21,14 @@ namespace hk::cpu::HK_ISA {
 
 #if defined(__AVX2__)
 
-// A slab of a panel, expanded for rows of such slabs.
+// A slab of a panel, expanded for rows in slabs of type `Slab`.
 template <class Slab>
 struct alignas(64) WholeSlab {
   uint8_t lanes[Slab::lanes][NV][VL * 4];
   float scale[NR];
 };
 
-// f(lane, w) for a slab of codes, w the registers of columns.
+// Expands a slab of codes: calls f(lane, w) with the registers w of the columns.
 template <class W, class F>
 HK_INLINE void expand_quads(const uint8_t* slab, F f) {
   const uint8_t* codes = slab + W::scale_bytes;
@@ -67,7 +68,7 @@ void expand_whole(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out) {
   }
 }
 
-// sums = the products of a slab, added up in 16 bits over each of its parts.
+// Sums the products of a slab, in 16 bits over each of its parts.
 template <int parts>
 struct Pairs {
   template <int rows>
@@ -100,7 +101,7 @@ struct Pairs {
   }
 };
 
-// The same by dot products, in 32 bits: of words, and on AVX-512 of bytes.
+// Sums the products of a slab by dot products in 32 bits, of words or (on AVX-512) of bytes.
 struct DotProducts {
   template <class Slab, int rows>
   static HK_INLINE void multiply(const WholeSlab<Slab>& w, const Slab* x, ivec (&sums)[rows][NV]) {
@@ -149,7 +150,7 @@ void multiply_rows(const Tile& t) {
   multiply_whole<Products, Slab, rows>(t);
 }
 
-// Of formats whose rows are held in such slabs.
+// The panel type for formats whose rows are held in slabs of type `Slab`.
 template <class Slab>
 struct IntegerPanel {
   static constexpr int64_t slabs() { return 128 / Slab::lanes; }  // 9 KiB on AVX2, 18 on AVX-512

@@ -1,21 +1,21 @@
-// What the multiply of many rows does with a panel's block along K, in float32, in bfloat16 or in
-// integers: it is expanded once, and multiplied by one register tile of rows after another.
+// Interface of panels in the multiply of many rows, in float32, bfloat16 or integers. A panel's
+// block along K is expanded once, and multiplied by one register tile of rows after another.
 //
-// A panel type says how many slabs a block has, how many bytes it takes expanded (`expand` returns
-// where it is: in `out`, or the weight itself), how many rows a tile has, and of which number of
-// rows a tile's sums are a multiple in memory.
+// A panel type defines the number of slabs in a block (`slabs`), the bytes of an expanded block
+// (`bytes`), and the rows of a tile (`tile_rows`). Memory for sums has a multiple of `row_unit`
+// rows. `expand` returns the address of the expanded block: `out`, or the weight itself.
 #pragma once
 
 #include "formats/weight_format.hpp"
 
 namespace hk::cpu::HK_ISA {
 
-// Asks for what is expanded next, a few cache lines per slab multiplied: a phase that only
-// multiplies would leave the memory idle.
+// Prefetches the codes that are expanded next, a few cache lines for each multiplied slab.
+// Otherwise memory would be idle while a phase only multiplies.
 struct Prefetch {
   const uint8_t *at, *end;
   int64_t bytes_per_slab;
-  bool soon;  // read within a few slabs: into the first cache
+  bool soon;  // whether it is read within a few slabs: into the first-level cache
 
   HK_INLINE void step() {
     const uint8_t* until = at + bytes_per_slab < end ? at + bytes_per_slab : end;
@@ -30,9 +30,9 @@ struct Prefetch {
 // A register tile: some rows times an expanded block of `slabs` slabs, added to `sums`.
 struct Tile {
   const PreparedRows& prepared;
-  int64_t row, rows;  // of the prepared ones
+  int64_t row, rows;  // among the prepared rows
   int64_t slab, slabs;
-  const void* panel;  // as expanded
+  const void* panel;  // the expanded block
   float* sums;        // [rows][NR]
   Prefetch& next;
 };

@@ -1,6 +1,6 @@
-// A checkpoint's weight rearranged for the multiply: panels of NR columns of D (rows of the
-// weight), each panel a run of slabs of 32 elements along K (weight_format.hpp). Streams: what is
-// held beside source and result is one slab's codes.
+// Rearranges a checkpoint's weight for the multiply: panels of NR columns of D (rows of the
+// weight), each a run of slabs of 32 elements along K (weight_format.hpp). Besides source and
+// result, memory holds only one slab's codes.
 
 #include "formats/weight_format.hpp"
 
@@ -9,7 +9,7 @@ namespace {
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Elements as bits: one per code, though mx6 and mx4 checkpoints hold several in a byte.
+// Reads a checkpoint's elements as codes; a byte of mx6 and mx4 checkpoints holds several.
 template <class code>
 struct Source {
   const PackArgs& args;
@@ -21,7 +21,7 @@ struct Source {
     if constexpr (sizeof(code) == 1) {
       if (args.format == Format::mx4) return stored(n, k / 2) >> k % 2 * 4 & 0xf;
       if (args.format == Format::mx6e2m3 || args.format == Format::mx6e3m2) {
-        const int64_t bit = 6 * k, byte = bit / 8;  // little-endian stream of six bits
+        const int64_t bit = 6 * k, byte = bit / 8;  // little-endian stream of 6-bit codes
         const uint32_t high = bit % 8 > 2 ? stored(n, byte + 1) : 0;
         return (stored(n, byte) | high << 8) >> bit % 8 & 0x3f;
       }
@@ -42,7 +42,7 @@ struct Packer {
   alignas(64) code codes[NR][kSlabK];
   uint8_t scales[NR];
 
-  // A row of codes: elements past K are zero, NaN is zero and noted.
+  // Gathers a row of codes. Elements past K become zero; NaN becomes zero, too, and is noted.
   void gather_row(int64_t n, int64_t k, code* to) const {
     const Source<code> source{args};
     const int64_t present = min(kSlabK, args.k - k);

@@ -1,4 +1,4 @@
-// How the multiply holds prepared rows, by the number of rows, the formats and the processor.
+// Chooses the form of prepared rows, by the number of rows, the formats and the processor.
 #pragma once
 
 #include <type_traits>
@@ -8,13 +8,14 @@
 
 namespace hk::cpu::HK_ISA {
 
-// As float32; as bfloat16 for many rows; or as whole numbers: in bytes, for few rows by the pair and
-// for many by the quad, or for many rows in 16-bit words.
+// Forms of prepared rows. `floats` is float32. `bf16` is bfloat16, for many rows. `pairs` and
+// `quads` are whole numbers in bytes, for few rows two in a lane and for many rows four. `words` is
+// whole numbers in 16-bit words, for many rows.
 enum class RowForm { floats, bf16, pairs, quads, words };
 
 struct QuadSlab;
 struct WordSlab;
-// Whether many rows beside a weight of such a format are held in such slabs.
+// Whether many rows, for a weight of format W, are held in slabs of type `Slab`.
 template <class W, class Slab>
 constexpr bool has_slabs() {
   if constexpr (W::has_integers)
@@ -23,26 +24,27 @@ constexpr bool has_slabs() {
 }
 
 HK_INLINE bool multiplies_integers(RowForm form, [[maybe_unused]] const LinearArgs& args) {
-  // AMX multiplies bfloat16 at four times the rate of integers in vectors. Its integer tiles would
-  // not gain on that: between two of them 32 x 32 sums have to be scaled in vectors.
+  // AMX multiplies bfloat16 at four times the rate of integers in vectors. AMX's integer tiles
+  // would not be faster: between two of them, 32 x 32 sums have to be scaled in vectors.
   if (kHasTiles) return false;
 #if defined(__AVX512F__)
-  // On Intel the two ports that multiply also add: without dot products floats take fewer clocks.
+  // Intel's two ports that multiply also add, so floats are faster without dot products.
   if (form == RowForm::words) return args.dot_products;
 #endif
   return form == RowForm::words || form == RowForm::quads;
 }
 
-// Whether bfloat16 holds the values of both factors. Scales in float32 are not among them.
+// Whether bfloat16 holds the values of both factors exactly, without their float32 scales.
 HK_INLINE bool is_exact_in_bf16(const LinearArgs& args) {
   if (args.format == Format::f32 || args.format == Format::f16) return false;
   if (args.activations != Activations::none) return true;
   return args.x_dtype == DType::bf16 && args.rotation == 0;
 }
 
-// Elements along K that a multiply in bfloat16 takes at a time: even shares, of whole scale blocks
-// if there are several. AMX reads 64 bytes of A and B for each clock of multiplying, so its panel's
-// block and two rows of tiles stay in 48 KiB of first cache; vectors read a quarter, also from L2.
+// Elements along K that a multiply in bfloat16 takes at a time: even shares of K, in whole scale
+// blocks if there are several. AMX reads 64 bytes of A and B for each clock of multiplying, so its
+// panel's block and two rows of tiles must stay in a first-level cache of 48 KiB. Vectors read a
+// quarter of that, which L2 can deliver, too.
 constexpr int64_t kLongestPairBlock = kHasTiles ? 256 : kMostPairBlock;
 constexpr int64_t pair_block(int64_t k) {
   const int64_t blocks = (k + kLongestPairBlock - 1) / kLongestPairBlock;
@@ -50,8 +52,8 @@ constexpr int64_t pair_block(int64_t k) {
   return ((k + blocks - 1) / blocks + unit - 1) / unit * unit;
 }
 
-// Up to how many rows the weight is expanded in registers as it streams by. A bfloat16 weight needs
-// no expansion beside rows of bfloat16, so its tiles take over early.
+// Most rows for which the weight is expanded in registers while it is streamed. A bfloat16 weight
+// needs no expansion for rows of bfloat16, so tiles are faster from a few rows on.
 inline int64_t skinny_rows(const LinearArgs& args) {
   if (!kHasPairs || !is_exact_in_bf16(args)) return kSkinnyRows;
   return args.format == Format::bf16 ? 2 : kGroupRows;
@@ -73,8 +75,9 @@ HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
   return kHasPairs && is_exact_in_bf16(args) ? RowForm::bf16 : RowForm::floats;
 }
 
-// Rows of bfloat16 in one block along K are copied for nothing, unless each begins in the same set
-// of the first cache, which has twelve places. AMX would read rows behind the last one.
+// Whether the multiply reads rows from X itself. Copying rows of bfloat16 with a single block along
+// K gains nothing, unless all rows begin in the same set of the first-level cache, which has twelve
+// ways. AMX always copies, since it would read rows behind the last one.
 inline bool takes_in_place(const LinearArgs& args, int64_t rows) {
   constexpr int64_t kSetsPeriod = 4096;
   if (kHasTiles || args.activations != Activations::none) return false;

@@ -1,7 +1,9 @@
-// A row of a packed weight as it is multiplied, its rotation undone: what an embedding looks up.
+// Looks up rows of a packed weight for an embedding: the values that are multiplied, with their
+// rotation undone.
 //
-// A row is a column of its panel. Each slab is expanded as for the multiply, and all other columns
-// are dropped: a table is read NR times, which a token's layers do to all of their weights.
+// A row is a column of its panel. Each slab is expanded in the same way as for the multiply, and
+// all other columns are dropped. That reads NR times as much as needed, which is still little
+// beside a token's layers, since these read all of their weights.
 
 #include "formats/rotate.hpp"
 #include "formats/weight_format.hpp"
@@ -9,7 +11,7 @@
 namespace hk::cpu::HK_ISA {
 namespace {
 
-// Elements of column `column` of a slab, times their mx scale.
+// Expands the elements of column `column` of a slab, times their mx scale.
 template <class W>
 void expand_column(const uint8_t* slab, int64_t column, float* out) {
   alignas(64) float columns[NR];

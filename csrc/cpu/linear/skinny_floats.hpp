@@ -1,8 +1,9 @@
-// A piece multiplied in float32.
+// Multiplies a piece in float32.
 //
-// A register is expanded and multiplied by the rows there and then. A sum waits four clocks for
-// itself while a core starts two products per clock, so one or two rows have two chains of sums
-// that take turns along K. More would take the registers that hold the constants of the expansion.
+// A register is expanded and multiplied by all rows at once. A sum waits four clocks for itself,
+// while a core starts two products per clock. One or two rows therefore have two chains of sums
+// that take turns along K. More chains would need the registers with the constants of the
+// expansion.
 #pragma once
 
 #include "formats/weight_format.hpp"
@@ -21,7 +22,7 @@ struct Sums {
       for (int r = 0; r < rows; ++r)
         for (int v = 0; v < NV; ++v) at[c][r][v] = vec{};
   }
-  // x: the rows' elements at k.
+  // Adds products with the rows' elements x at k.
   HK_INLINE void add(int64_t k, const float* x, const vec (&w)[NV]) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
@@ -31,7 +32,7 @@ struct Sums {
     if constexpr (chains == 1) return at[0][r][v];
     return at[0][r][v] + at[1][r][v];
   }
-  // The factor first: together with a large scale it might overflow.
+  // Adds the sums to totals. Multiplies by the factor first: times a large scale it might overflow.
   HK_INLINE void move_to(Totals<rows>& totals, float factor, const vec (&scale)[NV]) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
@@ -40,10 +41,11 @@ struct Sums {
   }
 };
 
-// Where a group of rows finds the weight, and whether it leaves it expanded for the next group.
+// Source of the weight for a group of rows. codes_kept: codes, which the group leaves expanded in a
+// strip for the next groups.
 enum class Source { codes, codes_kept, strip };
 
-// f(k, w) for the elements of a slab.
+// Calls f(k, w) for the elements of a slab.
 template <class W, Source source, class F>
 HK_INLINE void expand_slab(const uint8_t* slab, const uint8_t* next, float* strip, F f) {
   if constexpr (source == Source::strip) {
@@ -67,7 +69,7 @@ HK_INLINE void expand_slab(const uint8_t* slab, const uint8_t* next, float* stri
   }
 }
 
-// A function of its own per number of rows: together, they would share out the registers.
+// One function for each number of rows: in a common function they would compete for registers.
 template <class W, bool block_scaled, Source source, int rows>
 __attribute__((noinline)) void add_floats(const Piece& piece) {
   Totals<rows> totals(piece.totals);
@@ -97,8 +99,8 @@ __attribute__((noinline)) void add_floats(const Piece& piece) {
   totals.store_to(piece.totals);
 }
 
-// The function for a number of rows, at most kGroupRows. Of several groups, cut evenly, none has
-// fewer than half of that.
+// Returns the function for a number of rows, at most kGroupRows. If there are several groups, they
+// are cut evenly, and none has fewer than half of that.
 template <class W, bool block_scaled, Source source, int rows = kGroupRows>
 HK_INLINE AddPiece floats_for(int64_t count) {
   constexpr int fewest = source == Source::codes ? 1 : kGroupRows / 2;

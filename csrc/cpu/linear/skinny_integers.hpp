@@ -1,4 +1,4 @@
-// A piece multiplied in integers: exact where float32 is.
+// Multiplies a piece in integers; exact whenever float32 is.
 #pragma once
 
 #include "linear/integer_rows.hpp"
@@ -6,9 +6,9 @@
 
 namespace hk::cpu::HK_ISA {
 
-constexpr int kIntegerRows = 8;  // of a group: a sum takes half the registers of a float32 one
+constexpr int kIntegerRows = 8;  // rows of a group; a sum takes half the registers of float32
 
-// A row of a group, whose first row's slab is `first`.
+// The slab of a row in a group; `first`: the slab of the group's first row.
 HK_INLINE const IntegerSlab& row_of(const IntegerSlab* first, int row) {
   return *reinterpret_cast<const IntegerSlab*>(reinterpret_cast<const float*>(first) +
                                                row * kBlockK);
@@ -27,7 +27,7 @@ HK_INLINE void add_slab(const uint8_t* slab, const uint8_t* next, const IntegerS
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         sums[r] += W::multiply_pairs(w, row_of(x, r).pairs[g * kGroupK / 2 + pair]);
-        asm("" : "+v"(sums[r]));  // else all products are kept, to be added as a tree
+        asm("" : "+v"(sums[r]));  // or all products are kept, to be added as a tree
       }
     });
   }
@@ -56,7 +56,7 @@ __attribute__((noinline)) void add_integers(const Piece& piece) {
   totals.store_to(piece.totals);
 }
 
-// The function for a number of rows, at most kIntegerRows.
+// Returns the function for a number of rows, at most kIntegerRows.
 template <class W, int rows = kIntegerRows>
 HK_INLINE AddPiece integers_for(int64_t count) {
   if constexpr (rows > 1)

@@ -1,15 +1,15 @@
-// The multiply of a few rows with a packed weight: limited by how fast the weight can be read and
-// expanded, so it streams by once, and is expanded in registers.
+// The multiply of a few rows with a packed weight. Reading and expanding the weight limit its
+// speed, so the weight is streamed once and expanded in registers.
 //
 //   for each band of a few panels:
 //     for each piece of K, each panel of the band, each group of rows:
 //       for each slab:  expand;  sums[row] += x[row][k] * w
-//         where a scale ends (mx: each slab; else: each block of K):  totals += sums * scale
+//         at the end of a scale (mx: each slab; else: each block of K):  totals += sums * scale
 //     scale, add the bias, round once, store
 //
-// A piece is a few kilobytes: while it is multiplied the next one is asked for, and the rows'
-// elements stay in the first cache for all panels of the band. The first group of rows leaves the
-// weight expanded, a block of K in the first cache, for the others.
+// A piece is a few kilobytes. While it is multiplied, the next one is prefetched, and the rows'
+// elements stay in the first-level cache for all panels of the band. The first group of rows leaves
+// a block of K of the weight expanded in the first-level cache, for the other groups.
 
 #include <type_traits>
 
@@ -25,7 +25,7 @@ static_assert(kBlockK == kScaleBlock);
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Rows that are multiplied together, cut evenly, and the function for each group.
+// Groups of rows that are multiplied together, cut evenly, and the function for each group.
 struct Groups {
   int64_t count, begin[kSkinnyRows + 1];
   AddPiece add[kSkinnyRows];
@@ -62,7 +62,7 @@ HK_INLINE Groups groups_for(const LinearArgs& args, int64_t rows) {
   return float_groups<W, false>(rows);
 }
 
-// Panels begin to end, at most kBand.
+// A band of panels, from `begin` to `end`, at most kBand.
 template <class W>
 struct Band {
   static constexpr int64_t block_bytes = kSlabsPerBlock * W::slab_bytes;
@@ -71,9 +71,9 @@ struct Band {
   const LinearArgs& args;
   const PreparedRows& prepared;
   const Groups& groups;
-  float *totals, *strip;  // [end - begin][rows][NR], as in Piece
+  float *totals, *strip;  // [end - begin][rows][NR], the arrays of Piece
   int64_t begin, end;
-  int64_t slabs = (args.k + kSlabK - 1) / kSlabK;  // of a panel
+  int64_t slabs = (args.k + kSlabK - 1) / kSlabK;  // slabs of a panel
 
   HK_INLINE const uint8_t* slab(int64_t panel, int64_t s) const {
     return args.weight + (panel * slabs + s) * W::slab_bytes;
@@ -87,7 +87,7 @@ struct Band {
                              : nullptr;
   }
 
-  // Slabs first to last of a panel by all rows; `next`: what comes after them.
+  // Multiplies slabs `first` to `last` of a panel with all rows; `next`: the slabs read after them.
   HK_INLINE void add(int64_t panel, int64_t first, int64_t last, const uint8_t* next) const {
     const int64_t step = groups.count > 1 ? kSlabsPerBlock : last - first;
     for (int64_t s = first; s < last; s += step, next += step * W::slab_bytes)
@@ -109,7 +109,7 @@ struct Band {
     for (int64_t first = 0; first < slabs; first += piece) {
       const int64_t last = min(slabs, first + piece);
       for (int64_t p = begin; p < end; ++p) {
-        const bool down = p + 1 == end;  // then on along K, and then to the next band
+        const bool down = p + 1 == end;  // next comes the following piece of K, or the next band
         add(p, first, last,
             !down          ? slab(p + 1, first)
             : last < slabs ? slab(begin, last)

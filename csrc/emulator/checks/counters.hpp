@@ -1,4 +1,4 @@
-// From what the threads counted to what a report says.
+// Adds up the counts of all threads to the counters of a report.
 #pragma once
 
 #include "machine/workgroup.hpp"

@@ -1,4 +1,4 @@
-// Where checks report what they found.
+// The findings that checks report.
 #pragma once
 
 #include <set>
@@ -12,16 +12,16 @@
 
 namespace hk::emulator {
 
-// What a check knows besides its message; -1, 0: does not apply.
+// Details of a finding besides its message; -1 or 0: not applicable.
 struct Place {
-  uint32_t instruction = 0;  // index
-  int64_t other = -1;        // index of the instruction that it conflicts with
+  uint32_t instruction = 0;  // index of the instruction
+  int64_t other = -1;        // index of the conflicting instruction
   uint32_t wave = 0;
   int lane = -1;
   Address address = 0;
 };
 
-// Of one workgroup. The same check between the same two instructions is kept once.
+// Findings of one workgroup. A check between the same two instructions is kept only once.
 class Findings {
  public:
   Findings(const Kernel& kernel, int limit) : kernel_(&kernel), limit_(limit) {}
@@ -40,11 +40,11 @@ class Findings {
   std::vector<Finding> list_;
 };
 
-std::string register_name(int index);   // row of Wave::vgpr: v7, a3
-std::string scalar_name(int encoding);  // s7, vcc_lo, m0, exec_hi
+std::string register_name(int index);   // name of a row of Wave::vgpr: v7, a3
+std::string scalar_name(int encoding);  // name of a scalar register: s7, vcc_lo, m0, exec_hi
 std::string hex(uint64_t value);
 
-// Ends a workgroup after a finding from which it cannot go on.
+// Exception that ends a workgroup after a finding that prevents it from going on.
 struct Stop {};
 
 }  // namespace hk::emulator

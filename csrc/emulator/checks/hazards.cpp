@@ -59,10 +59,10 @@ struct Check {
     }
   }
 
-  // gfx950 takes one more than gfx942 after an XDL instruction of more than 2 passes.
+  // Additional wait state of gfx950 after an XDL instruction of more than 2 passes.
   int one_more(const HazardTraits& m) const { return arch == Arch::gfx950 && m.passes != 2; }
 
-  // Wait states from a matrix instruction's issue to another use of what it writes.
+  // Wait states from a matrix instruction's issue to another use of the registers it writes.
   int after_matrix(const HazardTraits& m, bool read) const {
     if (m.f64) {
       const bool memory = p.hazard.vector_memory || p.hazard.lds;
@@ -86,7 +86,7 @@ struct Check {
     return m.passes + (m.xdl ? 1 + one_more(m) : 0);
   }
 
-  // The register was written by a matrix instruction less than 20 wait states ago, perhaps.
+  // Checks registers that a matrix instruction may have written less than 20 wait states ago.
   void after_matrix_result(Registers r, bool read, bool accumulator) {
     for (uint64_t left = w.recent_matrix.range(r); left; left &= left - 1) {
       const int row = r.first + std::countr_zero(left);
@@ -125,7 +125,8 @@ struct Check {
     });
   }
 
-  // A matrix instruction reads its accumulator late: it must not be overwritten meanwhile.
+  // Checks accumulators: a matrix instruction reads its own late, so it must not be overwritten
+  // yet.
   void over_accumulator() {
     if (p.num_writes == 0) return;
     each_recent(15, [&](const Prepared& other, int have) {
@@ -163,7 +164,8 @@ struct Check {
       after_exec(4, "EXEC written by a vector instruction before a lane access");
   }
 
-  // Only as the same instruction's accumulator, and written over by it, has a result no latency.
+  // Checks results of dot products: without latency they can only be the accumulator that the same
+  // instruction overwrites.
   void dot_product() {
     each_recent(3, [&](const Prepared& other, int have) {
       if (!other.hazard.dot) return;
@@ -186,7 +188,7 @@ struct Check {
     });
   }
 
-  // SGPRs that a vector instruction wrote, for this instruction to read.
+  // Checks SGPRs that this instruction reads and a vector instruction wrote.
   void vector_scalars() {
     if (now() - w.last_valu_scalar_write > 6) return;
     const int needed = p.hazard.vector_memory ? 5 : p.hazard.div_fmas ? 4 : p.hazard.valu ? 2 : 0;

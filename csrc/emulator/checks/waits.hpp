@@ -1,15 +1,16 @@
 // Memory instructions in flight: their results land only when an s_waitcnt forces them.
 //
-// What a wait forces (CDNA ISA guides, "Data dependency resolution"; LLVM SIInsertWaitcnts):
+// Instructions that a wait forces (CDNA ISA guides, "Data dependency resolution"; LLVM
+// SIInsertWaitcnts):
 //   vmcnt    loads, stores, atomics and copies to LDS together, in the order of issue
 //   lgkmcnt  LDS instructions, in the order of issue, and scalar loads, in any order
 //   FLAT     counts in both, in any order
-// Instructions of one kind return in the order of issue. So once a counter is at most N, at most N
-// of its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts, and
-// those are the last N issued: all before them have landed. A scalar load or a FLAT instruction
-// may be any of those outstanding: it has landed for certain only at 0 (FLAT: of both counters).
-// A counter that is full stalls the issue of the next instruction; results that land through such
-// a stall alone stay poisoned here: no program should count on it.
+// Instructions of one kind return in the order of issue. Once a counter is at most N, at most N of
+// its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts. Those are
+// the last N issued; all before them have landed. A scalar load or a FLAT instruction may be any of
+// the outstanding ones: it has certainly landed only at 0 (FLAT: of both counters).
+// A full counter stalls the issue of the next instruction. Results that land only through such a
+// stall stay poisoned here, since no program should rely on it.
 #pragma once
 
 #include <cstddef>
@@ -25,27 +26,27 @@ struct InFlight {
   enum class What : uint8_t { store, load, scalar, copy };
   What what = What::store;
   uint32_t instruction = 0;               // index
-  uint16_t first = 0;                     // destination: row of Wave::vgpr, or SGPR
-  uint8_t count = 0;                      // dwords
-  uint8_t bytes = 0, accesses = 1;        // LDS: per lane and access
-  bool flat = false, lds_waited = false;  // FLAT: counts in lgkmcnt too, which has been 0 since
+  uint16_t first = 0;                     // destination: first row of Wave::vgpr, or first SGPR
+  uint8_t count = 0;                      // dwords of the destination
+  uint8_t bytes = 0, accesses = 1;        // LDS: bytes per lane and access
+  bool flat = false, lds_waited = false;  // FLAT also counts in lgkmcnt; lds_waited: it was 0 since
   bool lds_reads = false, lds_writes = false;
-  uint64_t lanes = 0, lds_lanes = 0;  // active; those that access LDS (DS, FLAT)
-  uint32_t data[16][kLanes];          // loads: to land in the destination; scalar loads: column 0
+  uint64_t lanes = 0, lds_lanes = 0;  // active lanes; lanes that access LDS (DS, FLAT)
+  uint32_t data[16][kLanes];          // loads: data for the destination; scalar loads: column 0
   uint32_t lds[2][kLanes];            // LDS addresses, per access
-  const std::byte* from[kLanes];  // copies: where the data are taken when they land; null: zeros
+  const std::byte* from[kLanes];      // copies: source of the data when they land; null: zeros
 
   bool any_order() const { return flat || what == What::scalar; }
 };
 
 class Waits {
  public:
-  InFlight& take();              // a blank one
+  InFlight& take();              // returns a blank entry
   void issue_vector(InFlight&);  // counts in vmcnt
   void issue_lds(InFlight&);     // counts in lgkmcnt
   void issue_flat(InFlight&);
 
-  // Calls land(InFlight&) for all that a wait forces. -1: no wait for that counter.
+  // Calls land(InFlight&) for all instructions that a wait forces. -1: no wait for that counter.
   template <class Land>
   void wait(int vmcnt, int lgkmcnt, Land&& land);
 
@@ -58,7 +59,7 @@ class Waits {
   void clear();
 
  private:
-  // Takes out of a queue what is done for certain once its counter is at most `left`.
+  // Removes instructions from a queue that are certainly done once its counter is at most `left`.
   template <class Done>
   void take_done(std::vector<InFlight*>& queue, int left, Done&& done);
 
@@ -67,8 +68,8 @@ class Waits {
   std::vector<std::unique_ptr<InFlight>> all_;
 };
 
-// The fields of s_waitcnt's immediate on GFX9: vmcnt [3:0] and [15:14], lgkmcnt [11:8]. expcnt
-// [6:4] counts exports only. The largest value does not wait: -1.
+// Fields of s_waitcnt's immediate on GFX9: vmcnt [3:0] and [15:14], lgkmcnt [11:8]. expcnt [6:4]
+// counts exports only. The largest value of a field does not wait; it becomes -1.
 struct WaitFields {
   int vmcnt, lgkmcnt;
 };

@@ -1,9 +1,9 @@
-// libamdhip64's C interface on the emulator: what a host program of our kernels calls.
+// libamdhip64's C interface on the emulator: the functions that host programs of our kernels call.
 //
-// Same names, numbers and layouts as ROCm's library, so that one launch path runs on both. What a
-// device computes runs when something waits for it (hip_runtime.hpp). Here devices and errors;
-// memory, streams and events, graphs, modules and launches, and what only the emulator has:
-// hip_api_*.cpp.
+// Names, numbers and layouts are those of ROCm's library, so that one launch path runs on both. A
+// device's work runs when something waits for it (hip_runtime.hpp). This file has devices and
+// errors. Files hip_api_*.cpp have memory, streams and events, graphs, modules and launches, and
+// functions that only the emulator has.
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-// What the files of the interface share. See hip_api.cpp.
+// Definitions that the files of the interface share; see hip_api.cpp.
 #pragma once
 
 #include <mutex>
@@ -8,7 +8,7 @@
 
 #include "hip/hip_runtime.hpp"
 
-// A function of the library, as C sees it.
+// Marks a function of the library's C interface.
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace hk::emulator::hip {
@@ -16,7 +16,7 @@ namespace hk::emulator::hip {
 inline thread_local int last_error = kSuccess;
 inline thread_local std::string why_last_failed;  // Failure::why of this thread's last call
 
-// Runs the body of an interface function: one at a time, exceptions become error numbers.
+// Runs the body of an interface function, one at a time; exceptions become error numbers.
 template <class Body>
 int call(Body body) {
   Runtime& runtime = Runtime::instance();

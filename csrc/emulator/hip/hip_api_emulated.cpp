@@ -1,4 +1,5 @@
-// What only the emulator has: a fresh start, options, mapped tensors, reasons, findings, counters.
+// Functions that only the emulator has: reset, options, mapped tensors, reasons, findings,
+// counters.
 
 #include <algorithm>
 #include <string>
@@ -9,7 +10,8 @@
 using namespace hk::emulator;
 using namespace hk::emulator::hip;
 
-// Starts anew with `devices` devices of `arch` ("gfx942", "gfx950"); all handles become invalid.
+// Resets the library to `devices` devices of `arch` ("gfx942", "gfx950"); all handles become
+// invalid.
 EXPORT int hkEmulatedReset(const char* arch, int devices) {
   return call([&](Runtime& runtime) {
     const std::string name = arch ? arch : "";
@@ -18,7 +20,7 @@ EXPORT int hkEmulatedReset(const char* arch, int devices) {
   });
 }
 
-// Of all launches from now on. `threads` 0: one per core.
+// Sets the options of all launches from now on. `threads` 0: one per core.
 EXPORT int hkEmulatedOptions(uint64_t seed, int threads, int checks, uint64_t max_instructions,
                              int max_findings) {
   return call([&](Runtime& runtime) {
@@ -28,26 +30,27 @@ EXPORT int hkEmulatedOptions(uint64_t seed, int threads, int checks, uint64_t ma
   });
 }
 
-// Whether hipFuncSetAttribute knows functions of modules, and a launch needs it above 64 KiB of
-// dynamic LDS (1, as at first), or takes host functions only and no launch needs it (0).
+// Sets the behaviour of hipFuncSetAttribute. 1 (the default): it accepts functions of modules, and
+// launches with more than 64 KiB of dynamic LDS need it. 0: it accepts only host functions, and no
+// launch needs it.
 EXPORT int hkEmulatedModuleAttributes(int known) {
   return call([&](Runtime& runtime) { runtime.module_attributes = known != 0; });
 }
 
-// Whether launches run (1, as at first), or return at once and do nothing (0): what is left of a
-// launch is then its caller's.
+// Sets whether launches run (1, the default), or return at once and do nothing (0). With 0, a
+// launch takes only its caller's time.
 EXPORT int hkEmulatedLaunchesRun(int run) {
   return call([&](Runtime& runtime) { runtime.launches_run = run != 0; });
 }
 
-// Calls of hipModuleLaunchKernel since the last reset.
+// Returns the number of calls of hipModuleLaunchKernel since the last reset.
 EXPORT uint64_t hkEmulatedLaunchCalls() {
   Runtime& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   return runtime.launch_calls;
 }
 
-// The line tables of the next module that is loaded; copied.
+// Copies the line tables of the next module that will be loaded.
 EXPORT int hkEmulatedLines(const void* lines, size_t bytes) {
   return call([&](Runtime& runtime) {
     require(lines && bytes);
@@ -56,8 +59,8 @@ EXPORT int hkEmulatedLines(const void* lines, size_t bytes) {
   });
 }
 
-// Host memory as the current device's, with exact bounds and a name for findings. Unlike with
-// hipHostRegister ranges may overlap: each is a region of its own.
+// Maps host memory into the current device, with exact bounds and a name for findings. Unlike with
+// hipHostRegister, ranges may overlap: each is a region of its own.
 EXPORT int hkEmulatedMap(void** pointer, void* host, size_t bytes, const char* name) {
   return call([&](Runtime& runtime) {
     require(pointer && host && bytes && name);
@@ -73,11 +76,11 @@ EXPORT int hkEmulatedUnmap(void* pointer) {
   });
 }
 
-// What the error number of this thread's last call does not say; empty where it says all.
+// Returns details of this thread's last error beyond its number; empty: there are none.
 EXPORT const char* hkEmulatedWhy() { return why_last_failed.c_str(); }
 
-// Findings and counters since the last hkEmulatedForgetReport, as JSON (hip_report.hpp); valid
-// until this thread's next call.
+// Returns findings and counters since the last hkEmulatedForgetReport as JSON (hip_report.hpp). The
+// text is valid until this thread's next call.
 EXPORT const char* hkEmulatedReport() {
   static thread_local std::string text;
   Runtime& runtime = Runtime::instance();

@@ -38,7 +38,7 @@ EXPORT int hipStreamIsCapturing(void* stream, int* status) {
   return hipStreamGetCaptureInfo(stream, status, nullptr);
 }
 
-// Exchanges which captures this thread's unsafe calls respect.
+// Exchanges the mode that says which captures this thread's unsafe calls respect.
 EXPORT int hipThreadExchangeStreamCaptureMode(int* mode) {
   return call([&](Runtime&) {
     require(mode && *mode >= kCaptureGlobal && *mode <= kCaptureRelaxed);

@@ -11,7 +11,8 @@ using namespace hk::emulator::hip;
 
 namespace {
 
-// What a copy or a fill touches. They are looked up again when that runs: a graph may outlive it.
+// Memory that a copy or a fill touches. It is looked up again when the work runs, since a graph may
+// outlive the memory.
 class Bytes {
  public:
   Bytes(Runtime& runtime, const void* pointer, size_t bytes, bool must_be_device = true)
@@ -54,7 +55,7 @@ EXPORT int hipMalloc(void** pointer, size_t bytes) {
     if (!bytes) return;
     auto memory = std::make_unique<std::byte[]>(bytes);
     void* host = memory.get();
-    std::memset(host, 0xff, bytes);  // NaN in every format: what was not written shows
+    std::memset(host, 0xff, bytes);  // NaN in every format, so that unwritten memory shows
     *pointer =
         pointer_to(runtime.map(runtime.current(), host, bytes, "hipMalloc", std::move(memory)));
   });

@@ -79,7 +79,7 @@ EXPORT int hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y,
       require(parameters || kernel.arguments.empty());
       for (size_t i = 0; i < kernel.arguments.size(); ++i) {
         const KernelArgument& argument = kernel.arguments[i];
-        require(argument.kind.rfind("hidden_", 0) != 0, kNotSupported);  // ours have none
+        require(argument.kind.rfind("hidden_", 0) != 0, kNotSupported);  // our kernels have none
         std::memcpy(kernarg.data() + argument.offset, parameters[i], argument.size);
       }
     }

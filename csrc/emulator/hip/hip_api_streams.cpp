@@ -47,7 +47,7 @@ EXPORT int hipStreamWaitEvent(void* handle, void* event_handle, unsigned) {
     Stream& stream = runtime.stream(handle);
     Event& event = runtime.event(event_handle);
     if (runtime.captures.wait(stream, event)) return;
-    if (event.mark) runtime.wait_for(stream, event.mark);  // else never recorded
+    if (event.mark) runtime.wait_for(stream, event.mark);  // null: never recorded
   });
 }
 

@@ -15,7 +15,7 @@ void invalidate(Capture& capture, Error error) {
   throw Failure{error};
 }
 
-// Whether an unsafe call of this thread disturbs it.
+// Whether an unsafe call of this thread disturbs the capture.
 bool is_guarded(const Capture& capture) {
   const CaptureMode own = Captures::thread_mode();
   if (own == kCaptureRelaxed || capture.mode == kCaptureRelaxed) return false;
@@ -23,7 +23,7 @@ bool is_guarded(const Capture& capture) {
          (own == kCaptureGlobal && capture.mode == kCaptureGlobal);
 }
 
-// Whether `null_stream` would wait for one of its streams.
+// Whether `null_stream` would wait for one of the capture's streams.
 bool would_wait(const Stream& null_stream, const Capture& capture) {
   return std::any_of(capture.streams.begin(), capture.streams.end(), [&](const auto& of) {
     return of.first->blocking && of.first->device == null_stream.device;

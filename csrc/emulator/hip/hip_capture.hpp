@@ -1,8 +1,8 @@
-// Stream capture: what is recorded instead of run, and the calls that a capture does not survive.
+// Stream capture: it records work instead of running it, and some calls invalidate it.
 //
-// Which call ends which capture, and with which number: as ROCm's clr does (hipamd/src,
-// hip_internal.hpp and hip_stream.cpp). Stricter where clr only says so in its header: the null
-// stream must not be used while a stream captures that waits for it.
+// The same calls end the same captures with the same numbers as in ROCm's clr (hipamd/src,
+// hip_internal.hpp and hip_stream.cpp). One rule is stricter than clr, which only documents it: the
+// null stream must not be used while a stream that waits for it captures.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace hk::emulator::hip {
 struct Event;
 struct Stream;
 
-// How many nodes of each stream come before something.
+// Number of nodes of each stream that come before something.
 using Seen = std::map<Stream*, size_t>;
 
 struct Capture {
@@ -29,12 +29,12 @@ struct Capture {
   Stream* origin;
   bool invalidated = false;
   Nodes nodes = {};
-  std::map<Stream*, Seen> streams = {};  // and what the next node of each comes after
+  std::map<Stream*, Seen> streams = {};  // streams, and what each one's next node comes after
 
   void record(Stream& stream, Node node);
 };
 
-// An event that was recorded in a capture marks a place in its graph, as long as it lasts.
+// Place in a capture's graph of an event that was recorded in the capture, while that lasts.
 struct CapturedEvent {
   std::weak_ptr<Capture> of;
   Seen seen;
@@ -42,27 +42,27 @@ struct CapturedEvent {
 
 class Captures {
  public:
-  static CaptureMode& thread_mode();  // what this thread's unsafe calls respect
+  static CaptureMode& thread_mode();  // captures that this thread's unsafe calls respect
 
   void begin(Stream& stream, CaptureMode mode);
   Nodes end(Stream& stream);
-  void forget(Stream& stream);  // which is destroyed
+  void forget(Stream& stream);  // called when the stream is destroyed
   CaptureStatus status(const Stream& stream) const;
-  // Whether it is the null stream, and would wait for one that captures.
+  // Whether `stream` is the null stream and would wait for a stream that captures.
   bool forbid(const Stream& stream) const;
 
-  // The capture that work on `stream` now belongs to, if any. Throws where there must be no work.
+  // The capture that work on `stream` now belongs to, if any. Throws if no work is allowed.
   Capture* active(Stream& stream);
-  // Whether it was part of a capture: an event is recorded, a stream waits for one.
+  // Records an event, or lets a stream wait for one. Returns whether it was part of a capture.
   bool record(Event& event, Stream& stream);
   bool wait(Stream& stream, Event& event);
 
   // Each of these calls invalidates the captures that it would disturb, and throws.
-  void unsafe_call();                      // hipMalloc and others that wait in secret
+  void unsafe_call();                      // hipMalloc and other calls that may wait
   void synchronous_copy();                 // hipMemcpy, hipMemset
   void waiting_for_the_device();           // hipDeviceSynchronize
-  void waiting_for(const Stream& stream);  // or asking whether it is done
-  void waiting_for(const Event& event);    // likewise
+  void waiting_for(const Stream& stream);  // also asking whether the stream is done
+  void waiting_for(const Event& event);    // also asking whether the event is done
 
  private:
   std::vector<std::shared_ptr<Capture>> all_;

@@ -1,4 +1,4 @@
-// The errors' names and texts, as ROCm's library has them.
+// Names and texts of the errors, the same as in ROCm's library.
 
 #include "hip/hip_types.hpp"
 

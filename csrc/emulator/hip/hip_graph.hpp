@@ -1,4 +1,4 @@
-// Graphs: work that a capture has recorded, and that a launch runs as often as it is asked to.
+// Graphs: work that a capture has recorded, and that can be launched many times.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@ namespace hk::emulator::hip {
 
 struct Node {
   NodeType type;
-  std::function<void()> work;  // a kernel's has its argument, a copy's looks its memory up
+  std::function<void()> work;  // includes a kernel's argument; a copy looks its memory up again
 };
 
-// In the order of the calls: no node depends on a later one.
+// Nodes of a graph in the order of the calls; no node depends on a later one.
 using Nodes = std::vector<Node>;
 
 struct Graph {
   std::shared_ptr<const Nodes> nodes;
 };
 
-// What hipGraphInstantiate makes. Neither it nor its launches need the graph any more.
+// Result of hipGraphInstantiate. It and its launches do not need the graph any more.
 struct Executable {
   std::shared_ptr<const Nodes> nodes;
 };

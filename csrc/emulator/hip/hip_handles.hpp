@@ -1,4 +1,4 @@
-// Handles: a list's elements by their addresses, which are valid as long as the list has them.
+// Handles are the addresses of a list's elements, valid as long as the list has the element.
 #pragma once
 
 #include <algorithm>

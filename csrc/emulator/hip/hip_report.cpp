@@ -22,7 +22,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// {"a": 1, ...} of a map whose values `show` turns into JSON.
+// Makes a JSON object of a map, {"a": 1, ...}; `show` turns a value into JSON.
 template <class Map, class Show>
 std::string object(const Map& map, Show show) {
   std::string out = "{";

@@ -9,21 +9,21 @@
 
 namespace hk::emulator {
 
-// What launches did since the report was last forgotten.
+// Findings and counters of all launches since the report was last forgotten.
 struct Summary {
   uint64_t synchronising_calls = 0;
   std::vector<Finding> findings;
   struct KernelRuns {
     uint64_t launches = 0;
-    Counters counters;  // of all of them
+    Counters counters;  // counters of all these launches
   };
   std::map<std::string, KernelRuns> kernels;
 
   void add(const std::string& kernel, const Report& report);
 };
 
-// {"synchronising_calls": n, "findings": [{"check": ...}], "kernels": {name: {...}}}: the field
-// names are those of the structs; addresses and pcs are numbers.
+// The summary as JSON: {"synchronising_calls": n, "findings": [{"check": ...}], "kernels": {name:
+// {...}}}. Field names are those of the structs; addresses and pcs are numbers.
 std::string to_json(const Summary& summary);
 
 }  // namespace hk::emulator

@@ -8,8 +8,8 @@
 namespace hk::emulator::hip {
 namespace {
 
-// The fields of an ELF64 header that tell the arch and the size of an image; the interface hands
-// over no size (LLVM AMDGPU usage, "ELF Code Object").
+// Reads an image's arch and size from its ELF64 header, since the interface passes no size (LLVM
+// AMDGPU usage, "ELF Code Object").
 struct Image {
   explicit Image(const void* image) : bytes(static_cast<const std::byte*>(image)) {
     static constexpr unsigned char kElf64[] = {0x7f, 'E', 'L', 'F', 2, 1};
@@ -26,7 +26,7 @@ struct Image {
     const uint32_t mach = field<uint32_t>(48) & 0xff;  // EF_AMDGPU_MACH
     return mach == (arch == Arch::gfx950 ? 0x4fu : 0x4cu);
   }
-  // The linker puts the section headers last.
+  // Size of the image: the linker puts the section headers last.
   size_t size() const {
     return field<uint64_t>(40) + size_t(field<uint16_t>(58)) * field<uint16_t>(60);
   }
@@ -99,7 +99,7 @@ Stream& Runtime::stream(void* handle) {
   for (auto& device : devices_)
     if (auto found = find_handle(device->streams, handle); found != device->streams.end())
       return *found;
-  throw Failure{kContextIsDestroyed};  // what HIP says to a stream of another runtime
+  throw Failure{kContextIsDestroyed};  // HIP's error for a stream of another runtime
 }
 
 Stream& Runtime::create_stream(bool blocking) {
@@ -127,7 +127,7 @@ void Runtime::wait_for(Stream& stream, std::shared_ptr<Event::Mark> mark) {
   });
 }
 
-// The null stream runs after all that blocking streams were given before, and they after it.
+// Work of the null stream runs after earlier work of all blocking streams, and theirs after it.
 void Runtime::enqueue(Stream& stream, NodeType type, std::function<void()> work) {
   if (Capture* capture = captures.active(stream)) return capture->record(stream, {type, work});
   Stream& null = stream.device->null_stream;
@@ -215,7 +215,7 @@ void Runtime::launch(Function& function, Dim3 grid, Dim3 block, size_t dynamic_l
   const size_t threads = size_t(block[0]) * block[1] * block[2];
   if (!grid[0] || !grid[1] || !grid[2] || !threads || threads > 1024)
     throw Failure{kInvalidConfiguration};
-  if (threads > kernel.max_block) throw Failure{kLaunchFailure};  // past its launch bounds
+  if (threads > kernel.max_block) throw Failure{kLaunchFailure};  // exceeds its launch bounds
   if (kernarg.size() < kernel.kernarg_size) throw Failure{kInvalidValue};
   if (function.module->device != &device) throw Failure{kInvalidDevice};
   const size_t lds = properties_of(device.machine.arch()).sharedMemPerBlock;
@@ -226,7 +226,7 @@ void Runtime::launch(Function& function, Dim3 grid, Dim3 block, size_t dynamic_l
     Report report;
     try {
       report = device.machine.launch(kernel, grid, block, dynamic_lds, kernarg, options);
-    } catch (const std::exception& error) {  // a launch that the machine cannot make at all
+    } catch (const std::exception& error) {  // the machine cannot run the launch at all
       Finding finding;
       finding.check = "launch";
       finding.kernel = kernel.name;

@@ -1,8 +1,8 @@
-// What stands behind the HIP functions: devices, memory, streams, events, modules.
+// State behind the HIP functions: devices, memory, streams, events, modules.
 //
-// A stream is a queue that runs only when something waits for it: a host that reads a result
-// too early, frees memory too early or relies on a launch being synchronous fails here always,
-// not now and then. Queries let one piece of queued work finish, so that polling ends.
+// A stream is a queue that runs only when something waits for it. A host that reads a result too
+// early, frees memory too early or relies on a synchronous launch therefore always fails here, not
+// just sometimes. Queries let one piece of queued work finish, so that polling ends.
 #pragma once
 
 #include <deque>
@@ -29,9 +29,9 @@ struct Device;
 
 struct Stream {
   Device* device;
-  bool blocking = true;  // against the null stream
+  bool blocking = true;  // whether it waits for the null stream, and that for it
   std::deque<std::function<void()>> work;
-  std::shared_ptr<Capture> capture = {};  // that it is part of
+  std::shared_ptr<Capture> capture = {};  // capture that it is part of
 };
 
 struct Event {
@@ -39,8 +39,8 @@ struct Event {
     Stream* stream;
     bool reached = false;
   };
-  std::shared_ptr<Mark> mark;  // of the latest record; null before the first, and in a capture
-  CapturedEvent captured;      // of the latest record, if a capture had it
+  std::shared_ptr<Mark> mark;  // mark of the latest record; null: none yet, or in a capture
+  CapturedEvent captured;      // latest record, if it was in a capture
 };
 
 struct Module;
@@ -60,18 +60,18 @@ struct Module {
 struct Region {
   std::byte* host;
   size_t bytes;
-  std::unique_ptr<std::byte[]> owned;  // of hipMalloc; null for the host's own memory
+  std::unique_ptr<std::byte[]> owned;  // memory of hipMalloc; null: the host's own memory
 };
 
 struct Device {
   Device(int index, Machine& machine) : index(index), machine(machine) {}
   int index;
-  Machine& machine;  // one for all devices: an address means one thing in a process
+  Machine& machine;  // shared by all devices: addresses are unique in a process
   Stream null_stream{this, true, {}};
   std::list<Stream> streams;
   std::map<Address, Region> memory;
-  std::map<void*, Address> registered;  // hipHostRegister
-  Failure pending{kSuccess};            // of work that ran since the last synchronising call
+  std::map<void*, Address> registered;  // by hipHostRegister
+  Failure pending{kSuccess};            // failure of work since the last synchronising call
 };
 
 class Runtime {
@@ -81,14 +81,14 @@ class Runtime {
   Options options;
   bool module_attributes = true;  // whether hipFuncSetAttribute knows functions of modules
   bool launches_run = true;       // false: a launch returns at once, and nothing runs
-  uint64_t launch_calls = 0;      // of hipModuleLaunchKernel since the last reset
+  uint64_t launch_calls = 0;      // calls of hipModuleLaunchKernel since the last reset
   Summary summary;
   Captures captures;
   std::list<Graph> graphs;
   std::list<Executable> executables;
   std::vector<std::byte> lines;  // line tables of the next module; empty: none
 
-  // Forgets devices, memory, modules and reports, and starts anew.
+  // Forgets devices, memory, modules and reports, and creates new devices.
   void reset(Arch arch, int device_count);
   Device& device(int index);
   Device& current() { return device(current_index()); }
@@ -98,19 +98,20 @@ class Runtime {
   Address map(Device& device, void* host, size_t bytes, const std::string& name,
               std::unique_ptr<std::byte[]> owned = nullptr);
   void unmap(Device& device, Address address);
-  // Host memory behind [pointer, pointer + bytes), whether it is a device's or the host's own.
+  // Returns the host memory behind [pointer, pointer + bytes), a device's or the host's own.
   std::byte* resolve(const void* pointer, size_t bytes, bool must_be_device);
 
   Stream& stream(void* handle);  // null: the current device's null stream
   Stream& create_stream(bool blocking);
   void destroy_stream(void* handle);
-  // `work` may run many times, in a graph: what it throws is its device's pending failure.
+  // Enqueues `work`, which may run many times in a graph. What it throws becomes its device's
+  // pending failure.
   void enqueue(Stream& stream, NodeType type, std::function<void()> work);
-  std::shared_ptr<Event::Mark> mark(Stream& stream);  // reached when what is queued has run
+  std::shared_ptr<Event::Mark> mark(Stream& stream);  // reached when all work queued now has run
   void wait_for(Stream& stream, std::shared_ptr<Event::Mark> mark);
   void drain(Stream& stream, const Event::Mark* until = nullptr);
   void drain_all(Device& device);
-  bool step(Stream& stream);           // runs one piece of work; whether there was any
+  bool step(Stream& stream);           // runs one piece of work; returns whether there was any
   Error synchronised(Device& device);  // counts the call; clears the pending failure and throws it
 
   Event& event(void* handle);

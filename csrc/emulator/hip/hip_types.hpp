@@ -1,4 +1,4 @@
-// The part of HIP's C interface that the emulated library offers: numbers and layouts.
+// Numbers and layouts of the part of HIP's C interface that the emulated library offers.
 //
 // Source: ROCm's hip_runtime_api.h (HIP 6 and 7; the numbers are part of the ABI).
 #pragma once
@@ -44,21 +44,21 @@ enum Error : int {
 struct ErrorText {
   const char *name, *text;
 };
-ErrorText describe(int error);  // "hipErrorUnknown" for what is not in the list above
+ErrorText describe(int error);  // "hipErrorUnknown" for errors not listed above
 
 struct Failure {  // thrown inside the library, returned at its border
   Error error;
-  std::string why = {};  // what no error number can say
+  std::string why = {};  // details beyond the error number
 };
 
 enum CopyKind : int { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
 enum CaptureMode : int { kCaptureGlobal, kCaptureThreadLocal, kCaptureRelaxed };
 enum CaptureStatus : int { kNotCapturing, kCapturing, kCaptureInvalidated };
-// hipGraphNodeType, those that a capture makes.
+// Values of hipGraphNodeType that a capture makes.
 enum NodeType : int { kKernelNode = 0, kMemcpyNode = 1, kMemsetNode = 2, kGraphNode = 4 };
 
-// hipDeviceAttribute_t, those that kernels' hosts ask for.
+// Values of hipDeviceAttribute_t that host programs of kernels ask for.
 enum Attribute : int {
   kMaxThreadsPerBlock = 56,
   kMultiprocessorCount = 63,
@@ -68,7 +68,7 @@ enum Attribute : int {
   kNumberOfXccs = 10018,
 };
 
-// hipFunction_attribute
+// Values of hipFunction_attribute.
 enum FunctionAttribute : int {
   kFunctionMaxThreadsPerBlock = 0,
   kFunctionSharedSize = 1,
@@ -78,12 +78,12 @@ enum FunctionAttribute : int {
   kFunctionMaxDynamicShared = 8,  // hipFuncAttributeMaxDynamicSharedMemorySize has this number too
 };
 
-// Of the `extra` argument of hipModuleLaunchKernel.
+// Keys in the `extra` argument of hipModuleLaunchKernel.
 inline void* const kLaunchParamBufferPointer = reinterpret_cast<void*>(1);
 inline void* const kLaunchParamBufferSize = reinterpret_cast<void*>(2);
 inline void* const kLaunchParamEnd = reinterpret_cast<void*>(3);
 
-// hipDeviceProp_tR0600: what is not named here is zero.
+// hipDeviceProp_tR0600; fields without a name here are zero.
 struct DeviceProperties {
   char name[256];
   char unnamed_0[32];

@@ -1,4 +1,4 @@
-// Reads little-endian values from bytes that may be truncated or wrong: every access is checked.
+// Reads little-endian values from bytes that may be truncated or wrong, and checks every access.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ using Bytes = std::span<const std::byte>;
 
 class ByteReader {
  public:
-  // `what` names the bytes in errors: "the metadata".
+  // `what` names the bytes in errors, as in "the metadata".
   ByteReader(Bytes bytes, std::string what) : bytes_(bytes), what_(std::move(what)) {}
 
   template <class T>

@@ -55,7 +55,7 @@ bool Decoder::fits() {
 Operand Decoder::sgpr(unsigned encoding, unsigned dwords) {
   ok_ &= is_scalar(encoding) && encoding != 125;  // 125 is null on later archs
   if (dwords == 1) return make_operand(Kind::sgpr, encoding, 1);
-  // Wide operands are aligned: to 2 registers, from 4 on to 4. VCC, EXEC... are pairs, M0 is not.
+  // Operands of 2 registers are aligned to 2, wider ones to 4. VCC, EXEC, ... are pairs, M0 is not.
   const unsigned special = encoding < 102   ? 0
                            : encoding < 108 ? 2
                            : encoding < 124 ? 16

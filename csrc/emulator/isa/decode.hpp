@@ -1,7 +1,7 @@
-// Machine words of gfx942 and gfx950 (LLVM's GFX9 encodings with the CDNA3 and CDNA4 opcodes,
-// "Microcode Formats" in the CDNA ISA guides) to Instruction, without LLVM.
+// Decodes machine words of gfx942 and gfx950 to Instruction, without LLVM. These are LLVM's GFX9
+// encodings with the CDNA3 and CDNA4 opcodes ("Microcode Formats" in the CDNA ISA guides).
 //
-// How operands are laid out, beyond what instruction.hpp says:
+// Layout of operands, in addition to instruction.hpp:
 //   sources   explicit ones in the order that the assembler prints them, then implied ones:
 //             - an accumulator that the encoding ties to the destination (v_fmac, v_dot2c, s_addk)
 //               is a source of its own, a copy of dst[0], always the last one;
@@ -37,8 +37,8 @@
 
 namespace hk::emulator {
 
-// The instruction at words[0]. One that is not known has the mnemonic "unknown" (is_unknown) and
-// 4 bytes: text holds padding and tables, so only reaching it is an error.
+// Decodes the instruction at words[0]. An unknown one has the mnemonic "unknown" (is_unknown) and 4
+// bytes. Code also has padding and tables, so only reaching such an instruction is an error.
 Instruction decode(std::span<const uint32_t> words, Arch arch, uint64_t pc);
 bool is_unknown(const Instruction& instruction);
 

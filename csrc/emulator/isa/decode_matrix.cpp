@@ -1,4 +1,4 @@
-// MFMA, and the accumulator moves that are encoded like it.
+// Decodes MFMA, and the accumulator moves that are encoded like it.
 #include "isa/decoder.hpp"
 #include "isa/inline_constants.hpp"
 

@@ -1,4 +1,4 @@
-// DS, MUBUF, FLAT, GLOBAL and SCRATCH.
+// Decodes DS, MUBUF, FLAT, GLOBAL and SCRATCH.
 #include "isa/decoder.hpp"
 
 namespace hk::emulator {

@@ -1,4 +1,4 @@
-// SOP1, SOP2, SOPC, SOPK and SMEM.
+// Decodes SOP1, SOP2, SOPC, SOPK and SMEM.
 #include "isa/decoder.hpp"
 
 namespace hk::emulator {

@@ -1,4 +1,4 @@
-// VOP1, VOP2, VOPC, VOP3 and VOP3P, with DPP and SDWA.
+// Decodes VOP1, VOP2, VOPC, VOP3 and VOP3P, with DPP and SDWA.
 #include <algorithm>
 
 #include "isa/decoder.hpp"

@@ -1,4 +1,4 @@
-// Decodes one instruction: operands here and in decode.cpp, the formats in decode_*.cpp.
+// Decoder of one instruction. decode.cpp decodes operands, decode_*.cpp the formats.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +42,9 @@ class Decoder {
   Operand vgpr(unsigned index, unsigned dwords, bool acc = false) {
     return make_operand(acc ? Kind::agpr : Kind::vgpr, index, dwords);
   }
-  // The 8 or 9 bits of a source field.
+  // Decodes the 8 or 9 bits of a source field.
   Operand source(unsigned encoding, const OperandType& type);
-  // What the encoding implies: carry-in in VCC, the tied accumulator.
+  // Adds sources that the encoding implies: carry-in in VCC, the tied accumulator.
   void add_implied();
 
   // --- formats ----------------------------------------------------------------------------
@@ -65,11 +65,11 @@ class Decoder {
   void decode_vop3();
   void decode_vop3p();
 
-  // `at`: the word where the matrix instruction starts.
+  // Decodes a matrix instruction; `at`: the word at which it starts.
   void decode_mfma(int at);
-  // Registers of A or B by format: FP8 and BF8 8, FP6 and BF6 6, FP4 4.
+  // Number of registers of A or B by format: FP8 and BF8 8, FP6 and BF6 6, FP4 4.
   uint8_t f8f6f4_dwords(unsigned format);
-  // gfx950: v_mfma_ld_scale_b32 and the matrix instruction are one of 16 bytes.
+  // gfx950: v_mfma_ld_scale_b32 and the matrix instruction form one instruction of 16 bytes.
   bool decode_scaled_mfma();
 
   void data(const OperandType& type, unsigned index, bool acc);
@@ -77,10 +77,10 @@ class Decoder {
   void decode_ds();
   void decode_mubuf();
   void decode_flat(Format format);
-  // The data of MUBUF and FLAT: where to, where from.
+  // Decodes the data operands of MUBUF and FLAT: destination and source.
   void memory_data(unsigned vdst, unsigned vdata, bool acc);
 
-  bool ok_ = true;  // false where an operand is not one
+  bool ok_ = true;  // false: an operand is invalid
   Arch arch_;
   std::span<const uint32_t> words_;
   uint32_t word_[4] = {};

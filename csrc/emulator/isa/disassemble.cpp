@@ -1,4 +1,4 @@
-// An instruction as llvm-objdump prints it.
+// Prints an instruction in the format of llvm-objdump.
 #include "isa/decode.hpp"
 #include "isa/encoding.hpp"
 #include "isa/operand_text.hpp"
@@ -55,7 +55,7 @@ int Printer::explicit_sources() const {
 }
 
 std::string to_string(const Instruction& instruction) {
-  if (is_unknown(instruction)) {  // how long it is, is not known either: two words, if there are
+  if (is_unknown(instruction)) {  // its length is unknown, too: two words, if there are
     if (instruction.words[1] == 0) return format("unknown 0x%08x", instruction.words[0]);
     return format("unknown 0x%08x 0x%08x", instruction.words[0], instruction.words[1]);
   }

@@ -1,4 +1,4 @@
-// VOP1, VOP2, VOPC, VOP3, VOP3P, MFMA, and the scalar formats that print like them.
+// Prints VOP1, VOP2, VOPC, VOP3, VOP3P, MFMA, and the scalar formats that print like them.
 #include "isa/encoding.hpp"
 #include "isa/operand_text.hpp"
 #include "isa/printer.hpp"
@@ -6,7 +6,8 @@
 namespace hk::emulator {
 namespace {
 
-// Apertures are constants to the machine, registers to the assembler.
+// Whether an operand prints as a number. Apertures are constants to the machine, but registers to
+// the assembler.
 bool is_number(const Operand& operand) {
   return operand.kind == Kind::constant && !(operand.index >= kSharedBase && operand.index <= 239);
 }

@@ -1,4 +1,4 @@
-// DS, MUBUF, FLAT, GLOBAL and SCRATCH.
+// Prints DS, MUBUF, FLAT, GLOBAL and SCRATCH.
 #include "isa/operand_text.hpp"
 #include "isa/printer.hpp"
 
@@ -37,7 +37,7 @@ void Printer::swizzle() {
   char mask[6] = {};
   for (int i = 0; i < 5; ++i) {
     const unsigned m = 16u >> i;
-    const bool fixed = !(and_mask & m) || or_mask & m;  // whatever the lane's bit is
+    const bool fixed = !(and_mask & m) || or_mask & m;  // the lane's bit does not matter
     mask[i] = fixed ? ((or_mask ^ xor_mask) & m ? '1' : '0') : xor_mask & m ? 'i' : 'p';
   }
   add(std::string("offset:swizzle(BITMASK_PERM,\"") + mask + "\")");

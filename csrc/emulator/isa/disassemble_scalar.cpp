@@ -1,4 +1,4 @@
-// SOPP, SOPK and SMEM.
+// Prints SOPP, SOPK and SMEM.
 #include <algorithm>
 #include <span>
 
@@ -37,7 +37,7 @@ constexpr Named kHardwareRegisters[] = {
     {24, "HW_REG_SQ_PERF_SNAPSHOT_PC_HI"},
 };
 
-// Null if `id` has no name.
+// Returns the name of `id`; null if it has none.
 const char* find_name(std::span<const Named> all, unsigned id) {
   const auto found = std::ranges::find(all, id, &Named::id);
   return found == all.end() ? nullptr : found->name;
@@ -79,7 +79,7 @@ std::string Printer::indexed_operands() const {
 
 void Printer::waitcnt(unsigned raw) {
   const unsigned vm = (raw & 15) | (raw >> 14 & 3) << 4, exp = raw >> 4 & 7, lgkm = raw >> 8 & 15;
-  const bool all = vm == 63 && exp == 7 && lgkm == 15;  // then the assembler wants them all
+  const bool all = vm == 63 && exp == 7 && lgkm == 15;  // then the assembler expects all three
   if (vm != 63 || all) add(format("vmcnt(%u)", vm));
   if (exp != 7 || all) add(format("expcnt(%u)", exp));
   if (lgkm != 15 || all) add(format("lgkmcnt(%u)", lgkm));

@@ -1,4 +1,4 @@
-// The fields of GFX9 machine words that the decoder and the disassembler share.
+// Fields of GFX9 machine words for both the decoder and the disassembler.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr unsigned kVccEncoding = 106, kSharedBase = 235, kSharedLimit = 
                           kLiteral = 255;
 inline constexpr unsigned kScalePrefix = 0x2c;  // VOP3P: v_mfma_ld_scale_b32
 
-// Where LDS and scratch lie in generic (FLAT) memory of this machine.
+// Addresses of LDS and scratch in this machine's generic (FLAT) memory.
 inline constexpr uint64_t kSharedAperture = 0x0001'0000'0000'0000,
                           kPrivateAperture = 0x0002'0000'0000'0000;
 

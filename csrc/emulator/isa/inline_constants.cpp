@@ -14,9 +14,9 @@ constexpr uint64_t kDouble[] = {0x3fe0000000000000, 0xbfe0000000000000, 0x3ff000
 
 }  // namespace
 
-// Integers are sign-extended to the operand's width, at least 32 bits. Floats take the operand's
-// type, in the low half of packed ones; a 16-bit integer operand sees the f32 pattern (LLVM,
-// AMDGPUBaseInfo, getInlineEncodingV216).
+// The value of a constant. Integers are sign-extended to the operand's width, at least 32 bits.
+// Floats take the operand's type, in the low half of packed ones; a 16-bit integer operand sees the
+// f32 pattern (LLVM, AMDGPUBaseInfo, getInlineEncodingV216).
 uint64_t constant_value(unsigned encoding, const OperandType& type, uint32_t literal) {
   const bool wide = type.bits == 64;
   if (encoding == kLiteral) {
@@ -28,7 +28,7 @@ uint64_t constant_value(unsigned encoding, const OperandType& type, uint32_t lit
     const int64_t value = encoding <= 192 ? int64_t(encoding) - 128 : 192 - int64_t(encoding);
     return wide ? uint64_t(value) : uint32_t(value);
   }
-  if (encoding < 240) {  // apertures: the high half of where LDS and scratch lie in generic memory
+  if (encoding < 240) {  // apertures: high halves of LDS's and scratch's generic addresses
     switch (encoding) {
       case kSharedBase: return kSharedAperture;
       case kSharedLimit: return kSharedAperture + 0xffffffff;

@@ -1,4 +1,4 @@
-// Constants that an operand's encoding stands for.
+// Constants that operands' encodings represent.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ constexpr bool is_constant(unsigned encoding) {
          encoding == kLiteral;
 }
 
-// The value of a constant's `encoding` as an operand of `type`; `literal`: the word behind the
-// instruction.
+// Returns the value of a constant's `encoding` for an operand of `type`. `literal`: the word behind
+// the instruction.
 uint64_t constant_value(unsigned encoding, const OperandType& type, uint32_t literal);
 
 }  // namespace hk::emulator

@@ -1,6 +1,6 @@
-// One decoded instruction: what every part of the emulator agrees on.
+// One decoded instruction, which all parts of the emulator share.
 //
-// decode.cpp makes it, semantics_*.cpp say what it computes, machine.cpp runs it and checks it.
+// decode.cpp makes it, semantics_*.cpp compute it, and machine.cpp runs and checks it.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct Instruction;
 
 enum class Arch : uint8_t { gfx942, gfx950 };
 
-// Computes an ALU instruction on a wave. Null for those that the machine itself executes:
-// memory, waits, barriers, branches, s_endpgm.
+// Function that computes an ALU instruction on a wave. Null: the machine itself executes the
+// instruction (memory, waits, barriers, branches, s_endpgm).
 using Execute = void (*)(Wave&, const Instruction&);
 
 enum class Kind : uint8_t {
   none,
-  sgpr,      // by its encoding: 0 to 101, VCC 106/107, M0 124, EXEC 126/127
+  sgpr,      // index is the encoding: 0 to 101, VCC 106/107, M0 124, EXEC 126/127
   vgpr,      // 0 to 255, in Wave::vgpr
   agpr,      // 0 to 255, in Wave::vgpr at 256 + index
-  constant,  // inline or literal: `value` holds the bits as the instruction's type sees them
+  constant,  // inline or literal: `value` holds the bits in the instruction's type
   scc,
   vccz,
   execz,
@@ -31,13 +31,13 @@ enum class Kind : uint8_t {
 
 struct Operand {
   Kind kind = Kind::none;
-  uint8_t dwords = 1;  // registers that it spans
+  uint8_t dwords = 1;  // number of registers that the operand spans
   uint16_t index = 0;
-  uint64_t value = 0;                     // of a constant
+  uint64_t value = 0;                     // value of a constant
   bool negate = false, absolute = false;  // VOP3 and DPP/SDWA modifiers (packed ones: see below)
 };
 
-// What decides how an instruction is checked, counted and timed.
+// Classes by which instructions are checked, counted and timed.
 enum class Class : uint8_t {
   salu,
   valu,
@@ -62,7 +62,7 @@ enum class Class : uint8_t {
 
 enum Implicit : uint8_t { kScc = 1, kVcc = 2, kExec = 4, kM0 = 8, kMode = 16 };
 
-// Everything that does not change from one use of an opcode to the next.
+// An opcode: everything that does not change from one use to the next.
 struct Opcode {
   std::string_view mnemonic;  // without _e32, _e64, _dpp, _sdwa
   Class cls = Class::salu;
@@ -104,7 +104,7 @@ struct Instruction {
   uint32_t words[4] = {};
 };
 
-// As llvm-objdump prints it, for findings.
+// Text of an instruction in the format of llvm-objdump, for findings.
 std::string to_string(const Instruction& instruction);
 
 }  // namespace hk::emulator

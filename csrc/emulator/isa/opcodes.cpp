@@ -10,9 +10,10 @@
 namespace hk::emulator {
 namespace {
 
-// VOPC follows a pattern: condition in the low bits, then cmpx, then the type.
+// Compares of one type. VOPC follows a pattern: condition in the low bits, then cmpx, then the
+// type.
 struct Compares {
-  uint16_t number;  // of v_cmp_f_<type>
+  uint16_t number;  // number of v_cmp_f_<type>
   uint16_t cmpx;    // distance to v_cmpx
   std::string_view type;
   std::span<const std::string_view> conditions;
@@ -136,7 +137,7 @@ class Table {
   }
 
   Arch arch_;
-  std::deque<OpcodeEntry> entries_;  // addresses stay
+  std::deque<OpcodeEntry> entries_;  // a deque, so that addresses stay valid
   std::deque<std::string> names_;
   Index by_number_, lds_;
 };

@@ -2,12 +2,14 @@
 //
 //   {0x3b, "v_fmac_f32", "f32=f32,f32,@"}      number, mnemonic, signature "destinations=sources"
 //
-// A type says how wide an operand is and what an inline constant means to it: b i u f bf (also fp,
-// bf8..: opaque) and the bits, "f32", "bf16"; "f16x2" is packed, "f32x4" spans 4 registers. Besides:
+// A type gives an operand's width and the meaning of its inline constants: b i u f bf (also fp,
+// bf8..: opaque) and the bits, as in "f32", "bf16". "f16x2" is packed, "f32x4" spans 4 registers.
+// Other types:
 //   m    a mask of 64 lanes: VCC or a pair of SGPRs      s32   an SGPR
 //   a32  an AGPR                                         v32   a VGPR even where SGPRs are allowed
 //   k    SIMM16                                          @     the destination's old value
-// Memory: the data only ("b128=" loads, "=b32" stores, "b32=b32" atomics); addresses are the format's.
+// Signatures of memory opcodes have only the data ("b128=" loads, "=b32" stores, "b32=b32"
+// atomics); the format defines the addresses.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +54,11 @@ enum RowFlags : uint32_t {
   kWritesExec = kExec << 8,
   kWritesM0 = kM0 << 8,
   kWritesMode = kMode << 8,
-  kGfx942 = 1 << 16,  // only there
+  kGfx942 = 1 << 16,  // only on this arch
   kGfx950 = 1 << 17,
   kNoVop3 = 1 << 18,      // a VOP1 or VOP2 opcode without a VOP3 form: printed without _e32
   kSwaps = 1 << 19,       // both operands are read and written
-  kNoAddress = 1 << 20,   // DS, SMEM, MUBUF: the opcode has none
+  kNoAddress = 1 << 20,   // DS, SMEM, MUBUF: the opcode has no address
   kTwoOffsets = 1 << 21,  // DS: two accesses, with an offset of 8 bits each
 };
 
@@ -85,8 +87,8 @@ struct OperandType {
   enum class Role : uint8_t { none, any, sgpr, vgpr, agpr, mask, simm16, tied };
   Role role = Role::none;
   char base = 'b';    // b i u f; B: bfloat16
-  uint8_t bits = 32;  // of one element
-  uint8_t count = 1;  // elements
+  uint8_t bits = 32;  // bits of one element
+  uint8_t count = 1;  // number of elements
   uint8_t dwords() const { return bits * count < 32 ? 1 : bits * count / 32; }
 };
 
@@ -98,7 +100,7 @@ struct OpcodeEntry : Opcode {
   uint8_t num_dst = 0, num_src = 0;
 };
 
-// Null if the arch has no such opcode. `lds`: a MUBUF load that writes LDS.
+// Finds an opcode; null if the arch does not have it. `lds`: a MUBUF load that writes LDS.
 const OpcodeEntry* find_opcode(Arch arch, Format format, unsigned number, bool lds = false);
 std::vector<const OpcodeEntry*> all_opcodes(Arch arch);
 

@@ -1,4 +1,4 @@
-// SMEM and DS: scalar loads and LDS.
+// Opcodes of SMEM and DS: scalar loads and LDS.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"

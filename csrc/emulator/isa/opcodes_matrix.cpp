@@ -1,7 +1,7 @@
-// VOP3P-MAI: matrix instructions and moves to and from AGPRs.
+// Opcodes of VOP3P-MAI: matrix instructions and moves to and from AGPRs.
 //
-// See opcodes.hpp for the notation. The types are those of one lane:
-// D and C as many as the block has, divided by 64; A and B, K of them by 4, 2 or 1 lane groups.
+// See opcodes.hpp for the notation. Types count the elements of one lane. D and C: a block's
+// elements divided by 64. A and B: K divided by the number of lane groups (4, 2 or 1).
 #include "isa/opcodes.hpp"
 
 namespace hk::emulator {
@@ -50,7 +50,7 @@ constexpr Row kDense[] = {
     {0x77, "v_mfma_f32_32x32x16_fp8_fp8", "f32x16=fp8x8,fp8x8,f32x16"},
 };
 
-// A is 4:2 sparse, with indices in the third source.
+// Opcodes whose A is 4:2 sparse, with indices in the third source.
 constexpr Row kSparse[] = {
     {0x39, "v_smfmac_f32_16x16x64_bf16", "f32x4=bf16x8,bf16x16,b32,@", kGfx950},
     {0x3a, "v_smfmac_i32_16x16x128_i8", "i32x4=i8x16,i8x32,b32,@", kGfx950},
@@ -82,7 +82,7 @@ constexpr Row kSparse[] = {
     {0x7f, "v_smfmac_f32_32x32x32_fp8_fp8", "f32x16=fp8x8,fp8x16,b32,@"},
 };
 
-// The second half of a 16-byte pair; the first names the scales of A and B.
+// Opcodes of the second half of a 16-byte pair; the first half names the scales of A and B.
 constexpr Row kScaled[] = {
     {0x2d, "v_mfma_scale_f32_16x16x128_f8f6f4", "f32x4=b32x8,b32x8,f32x4,b32,b32", kGfx950},
     {0x2e, "v_mfma_scale_f32_32x32x64_f8f6f4", "f32x16=b32x8,b32x8,f32x16,b32,b32", kGfx950},

@@ -1,4 +1,4 @@
-// VOP3P: two elements per lane at a time, dot products, mixed-precision FMA.
+// Opcodes of VOP3P: two elements per lane at a time, dot products, mixed-precision FMA.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"

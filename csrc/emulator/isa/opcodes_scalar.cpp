@@ -1,4 +1,4 @@
-// SOP1, SOP2, SOPC, SOPK, SOPP: scalar arithmetic and control.
+// Opcodes of SOP1, SOP2, SOPC, SOPK, SOPP: scalar arithmetic and control.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"

@@ -1,4 +1,4 @@
-// VOP1 and VOP2.
+// Opcodes of VOP1 and VOP2.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"

@@ -1,4 +1,4 @@
-// VOP3: three sources, 64 bits, carries; what has no shorter encoding.
+// Opcodes of VOP3 without a shorter encoding: three sources, 64 bits, carries.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"
@@ -126,7 +126,8 @@ constexpr Row kVop3[] = {
     {0x2a9, "v_maximum3_f32", "f32=f32,f32,f32", kGfx950},
 };
 
-// Conversions to and from FP8, FP6 and FP4 with a scale; sr: stochastic rounding, the bits in src1.
+// Conversions to and from FP8, FP6 and FP4 with a scale. sr: stochastic rounding, random bits in
+// src1.
 constexpr Row kScaledConversions[] = {
     {0x235, "v_cvt_scalef32_pk_fp8_f32", "b32=f32,f32,f32", kGfx950},
     {0x236, "v_cvt_scalef32_pk_bf8_f32", "b32=f32,f32,f32", kGfx950},

@@ -1,4 +1,4 @@
-// MUBUF and the FLAT family: global, scratch and generic memory.
+// Opcodes of MUBUF and the FLAT family: global, scratch and generic memory.
 //
 // See opcodes.hpp for the notation.
 #include "isa/opcodes.hpp"

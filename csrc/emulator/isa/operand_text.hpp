@@ -1,4 +1,4 @@
-// Operands as the assembler writes them.
+// Prints operands in the assembler's syntax.
 #pragma once
 
 #include <cstdio>
@@ -17,7 +17,7 @@ std::string format(const char* pattern, auto... values) {
 
 std::string operand_text(const Operand& operand, const OperandType& type);
 
-// A number as the assembler may have it inline, else in hexadecimal.
+// Text of a number: its name if it is an inline constant, else hexadecimal.
 std::string inline_or_hex(uint32_t value);
 
 }  // namespace hk::emulator

@@ -1,4 +1,4 @@
-// Prints one instruction: its frame in disassemble.cpp, the formats in disassemble_*.cpp.
+// Printer of one instruction. disassemble.cpp prints the frame, disassemble_*.cpp the formats.
 #pragma once
 
 #include <string>
@@ -25,14 +25,15 @@ class Printer {
     if (set) add(name);
   }
   void list(const char* name, unsigned bits, int n);
-  // Sources that the assembler prints.
+  // Number of sources that the assembler prints.
   int explicit_sources() const;
 
   void alu();
   std::string source(int i) const;
-  // Conversions that write one byte of four, told by two bits: the third source's and the result's.
+  // Whether a conversion writes one byte of four, chosen by two bits: the third source's and the
+  // result's.
   bool selects_bytes() const;
-  // One bit per source, then the destination's, which is bit 3 however many sources there are.
+  // op_sel: one bit per source, and bit 3 for the destination, whatever the number of sources.
   unsigned op_sel() const;
   void dpp();
   void sdwa();
@@ -40,7 +41,7 @@ class Printer {
   void matrix();
 
   void sopp();
-  // Of s_set_gpr_idx_on and _mode.
+  // Text of the operands that s_set_gpr_idx_on and _mode name.
   std::string indexed_operands() const;
   void waitcnt(unsigned raw);
   void sendmsg(unsigned raw);
@@ -48,7 +49,7 @@ class Printer {
   void smem();
 
   void ds();
-  // The modes of ds_swizzle_b32 (LLVM AMDGPUModifierSyntax, "swizzle").
+  // Prints the mode of ds_swizzle_b32 (LLVM AMDGPUModifierSyntax, "swizzle").
   void swizzle();
   void cache_policy(bool sc0, bool nt, bool sc1);
   void mubuf();

@@ -29,7 +29,7 @@ MsgPack read_metadata(const Elf& elf) {
   throw LoadError("code object without the metadata note of code object version 3 or later");
 }
 
-// "Kernel Descriptor" in LLVM's AMDGPU usage: 64 bytes.
+// Reads a kernel descriptor of 64 bytes (LLVM's AMDGPU usage, "Kernel Descriptor").
 void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const Section& text) {
   ByteReader reader(elf.at_address(symbol.address, 64, "kernel descriptor " + symbol.name),
                     symbol.name);
@@ -48,7 +48,7 @@ void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const
       (entry - text.address) % 4)
     throw LoadError("kernel descriptor " + symbol.name + ": its entry lies outside .text");
   kernel.entry = entry - text.address;
-  // Registers come in granules of 8 VGPRs (AGPRs follow them from accum_offset) and 16 SGPRs.
+  // Registers are allocated in granules of 8 VGPRs and 16 SGPRs; AGPRs follow from accum_offset on.
   const uint32_t registers = ((kernel.rsrc1 & 63) + 1) * 8,
                  accum_offset = ((kernel.rsrc3 & 63) + 1) * 4;
   kernel.vgprs = std::min(registers, accum_offset);
@@ -57,7 +57,7 @@ void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const
 }
 
 void read_kernel_metadata(Kernel& kernel, const MsgPack& metadata) {
-  if (kernel.kernarg_size == 0)  // a descriptor may leave it out, as those of AITER's kernels do
+  if (kernel.kernarg_size == 0)  // a descriptor may leave it out, like those of AITER's kernels
     kernel.kernarg_size = uint32_t(metadata.integer_or(".kernarg_segment_size", 0));
   kernel.max_block = uint32_t(metadata.integer_or(".max_flat_workgroup_size", 1024));
   kernel.vgpr_spills = uint32_t(metadata.integer_or(".vgpr_spill_count", 0));

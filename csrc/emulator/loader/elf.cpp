@@ -5,7 +5,7 @@
 namespace hk::emulator {
 namespace {
 
-// ELF64 and "AMDGPU ELF Code Object" in LLVM's AMDGPU usage.
+// Constants of ELF64, and of "AMDGPU ELF Code Object" in LLVM's AMDGPU usage.
 constexpr uint16_t kMachineAmdgpu = 224, kTypeShared = 3;
 constexpr uint8_t kOsAbiHsa = 64, kOldestAbi = 2, kNewestAbi = 4;
 constexpr uint32_t kMach = 0xff, kMachGfx942 = 0x4c, kMachGfx950 = 0x4f, kXnackOn = 0x300;
@@ -18,7 +18,7 @@ std::string hex(uint64_t value) {
 }
 
 Arch arch_of(uint32_t flags) {
-  // 0x200 is "off", 0x300 "on": replayed page faults change what the compiler may assume
+  // 0x200 is "off", 0x300 "on": replayed page faults change what compilers may assume
   if ((flags & kXnackOn) == kXnackOn)
     throw LoadError("code object for xnack+ (e_flags " + hex(flags) +
                     "): only xnack- and any are emulated");

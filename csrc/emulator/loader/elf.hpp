@@ -1,4 +1,4 @@
-// The parts of an ELF64 file for AMD GPUs that the emulator needs.
+// Parts of an ELF64 file for AMD GPUs that the emulator needs.
 #pragma once
 
 #include <string>
@@ -23,10 +23,10 @@ struct Symbol {
 struct Elf {
   Arch arch;
   std::vector<Section> sections;
-  std::vector<Symbol> symbols;  // of .symtab, or of .dynsym where that is stripped
+  std::vector<Symbol> symbols;  // symbols of .symtab, or of .dynsym if .symtab is stripped
 
   const Section* find(std::string_view name) const;     // null if absent
-  const Section& section(std::string_view name) const;  // LoadError if absent
+  const Section& section(std::string_view name) const;  // throws LoadError if absent
   Bytes at_address(uint64_t address, uint64_t size, const std::string& what) const;  // LoadError
 };
 

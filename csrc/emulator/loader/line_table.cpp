@@ -6,7 +6,7 @@
 namespace hk::emulator {
 namespace {
 
-// DWARF 5, section 6.2 and 7.5.5, 7.22. Only what DWARF 5 line tables in 32-bit DWARF use.
+// Constants of DWARF 5 (sections 6.2, 7.5.5 and 7.22) that line tables in 32-bit DWARF use.
 enum Form : uint64_t {
   kString = 0x08,
   kData1 = 0x0b,
@@ -146,7 +146,8 @@ class Unit {
     reader_.seek(end);
   }
 
-  // A later row for the same address replaces the earlier one, which spans no bytes. Line 0: none.
+  // Adds a row. It replaces an earlier row for the same address, which spans no bytes. Line 0:
+  // none.
   void emit() {
     std::string place;
     if (line_ != 0 && file_ < files_.size()) {
@@ -167,7 +168,7 @@ class Unit {
   std::vector<uint8_t> operands_;
   std::vector<FileEntry> directories_, files_;
   uint64_t address_ = 0, file_ = 1;
-  uint64_t line_ = 1;  // wraps where the table is broken
+  uint64_t line_ = 1;  // unsigned, so that it wraps if the table is broken
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The DWARF 5 line table (.debug_line) that clang -gline-tables-only writes.
+// Reads the DWARF 5 line table (.debug_line) that clang -gline-tables-only writes.
 #pragma once
 
 #include <map>
@@ -8,9 +8,9 @@
 
 namespace hk::emulator {
 
-// Address to "file:line"; a row holds up to the next row's address, "" where a sequence ended.
+// "file:line" by address; a row is valid up to the next row's address. "": a sequence ended.
 using LineTable = std::map<uint64_t, std::string>;
 
-LineTable read_line_table(const Elf& elf);  // empty without .debug_line; LoadError
+LineTable read_line_table(const Elf& elf);  // empty without .debug_line; throws LoadError
 
 }  // namespace hk::emulator

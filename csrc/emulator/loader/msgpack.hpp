@@ -11,7 +11,7 @@ namespace hk::emulator {
 
 struct MsgPack {
   enum class Type { nil, integer, string, array, map } type = Type::nil;
-  uint64_t integer = 0;  // booleans too; negative ones in two's complement
+  uint64_t integer = 0;  // booleans, too; negative numbers in two's complement
   std::string string;
   std::vector<MsgPack> array;
   std::vector<std::pair<std::string, MsgPack>> map;

@@ -32,7 +32,8 @@ const std::unordered_map<std::string_view, Action>& actions() {
   return table;
 }
 
-// sc1: the device's caches or the system's; without, nothing that another workgroup sees.
+// Whether an instruction's sc1 is set, so that it reaches the device's or the system's caches.
+// Without sc1, other workgroups do not see its effect.
 bool reaches_device(const Instruction& in) { return in.words[0] >> 15 & 1; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the machine has to do for an instruction.
+// The action of the machine for an instruction.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hk::emulator {
 
-// Who executes an instruction: `compute` is Opcode::execute, all else is the machine.
+// Actions. The machine itself executes all but `compute`, for which it calls Opcode::execute.
 enum class Action : uint8_t {
   compute,
   nop,
@@ -37,7 +37,7 @@ enum class Action : uint8_t {
 
 Action action_of(const Instruction& instruction);
 
-// Whether the machine can execute it; if not, reaching it is a finding.
+// Whether the machine can execute an opcode; if not, reaching it is a finding.
 bool is_emulated(const Opcode& opcode);
 
 }  // namespace hk::emulator

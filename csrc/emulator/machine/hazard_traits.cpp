@@ -8,8 +8,8 @@
 namespace hk::emulator {
 namespace {
 
-// Passes of 4 clocks, as LLVM's scheduling model for gfx942 and gfx950 has them (its s_nop
-// counts after each instruction were compared with these).
+// Number of passes, of 4 clocks each, of a matrix instruction. They follow LLVM's scheduling model
+// for gfx942 and gfx950, and were compared with its s_nop counts after each instruction.
 uint8_t passes_of(const Instruction& in, const MatrixShape& s) {
   const std::string_view name = in.opcode->mnemonic;
   const unsigned multiply_adds = s.m * s.n * s.k * s.blocks;

@@ -8,17 +8,17 @@
 
 namespace hk::emulator {
 
-// The part of an opcode's name that decides which wait states it needs or causes (hazards.cpp).
+// Facts about an instruction that decide which wait states it needs or causes (hazards.cpp).
 struct HazardTraits {
-  bool valu = false;  // matrix instructions not included
+  bool valu = false;  // without matrix instructions
   bool transcendental = false, dot = false, dpp = false;
   bool partial = false;  // writes half a register
   bool matrix = false, xdl = false, f64 = false;
   bool lane_access = false;  // v_readlane, v_readfirstlane, v_writelane
   bool permlane_swap = false, div_fmas = false, reads_m0_late = false;
   bool vector_memory = false, lds = false;
-  bool long_store = false;                       // more than 8 bytes, whose data are read late
-  uint8_t passes = 0;                            // of a matrix instruction: 4 clocks each
+  bool long_store = false;                       // more than 8 bytes, so that data are read late
+  uint8_t passes = 0;                            // passes of a matrix instruction, 4 clocks each
   int16_t set_register = -1, get_register = -1;  // hwreg id
 };
 

@@ -23,7 +23,7 @@ enum : uint16_t {
 uint32_t preload_dwords(const Kernel& k) { return k.kernarg_preload & 127; }
 uint32_t preload_offset(const Kernel& k) { return k.kernarg_preload >> 7; }
 
-// rsrc1 to MODE: float round and denormal modes [19:12], DX10 clamp 21, IEEE 23.
+// MODE by rsrc1: float round and denormal modes [19:12], DX10 clamp 21, IEEE 23.
 uint32_t mode_of(uint32_t rsrc1) {
   return (rsrc1 >> 12 & 0xff) | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9;
 }
@@ -63,7 +63,7 @@ void set_scalars(WaveState& w, const Launch& launch, const Dim3& id) {
     if (k.rsrc2 >> (7 + axis) & 1) sgpr.add(id[size_t(axis)]);
 }
 
-// v0: the work-item's x, y, z in 10 bits each.
+// Sets v0 to the work-item's x, y and z, 10 bits each; returns the lanes that have a work-item.
 uint64_t set_work_items(WaveState& w, const Launch& launch) {
   const uint32_t bx = launch.block[0], by = launch.block[1], bz = launch.block[2];
   uint64_t lanes = 0;
@@ -94,7 +94,8 @@ void check_descriptor(const Kernel& k) {
     if (a.kind.starts_with("hidden_")) refuse("the hidden argument '" + a.kind + "'");
 }
 
-// With preloaded arguments the hardware skips the 256 bytes that load them on older firmware.
+// Index of the first instruction. With preloaded arguments the hardware skips the first 256 bytes,
+// which load the arguments on older firmware.
 uint32_t first_instruction(const Kernel& k) {
   const uint64_t at = k.entry + (preload_dwords(k) ? 256 : 0);
   const auto& table = *k.index_of_pc;

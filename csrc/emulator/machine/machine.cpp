@@ -22,7 +22,7 @@ struct Machine::Impl {
   std::mutex mutex;
   std::vector<std::shared_ptr<const Program>> programs;
 
-  // Prepared once per code object.
+  // Returns the prepared program of a kernel, made once per code object.
   std::shared_ptr<const Program> program(const Kernel& kernel) {
     std::lock_guard lock(mutex);
     for (const auto& p : programs)
@@ -36,7 +36,7 @@ struct Machine::Impl {
 
 namespace {
 
-// A region that lives as long as a launch.
+// A mapped region that lives as long as a launch.
 class Mapped {
  public:
   Mapped(Memory& memory, std::vector<std::byte> bytes, std::string name)
@@ -53,7 +53,8 @@ class Mapped {
   const Address address;
 };
 
-// The AQL kernel dispatch packet (HSA runtime specification), as far as a kernel may read it.
+// Makes the parts of an AQL kernel dispatch packet (HSA runtime specification) that kernels may
+// read.
 std::vector<std::byte> dispatch_packet(const Kernel& kernel, const Dim3& grid, const Dim3& block,
                                        size_t lds, Address kernarg) {
   std::vector<std::byte> packet(64);
@@ -107,7 +108,7 @@ void Machine::unmap(Address address) { impl_->memory.unmap(address); }
 
 namespace {
 
-// A launch with what it keeps mapped while it runs.
+// A launch, with the memory that stays mapped while it runs.
 class Dispatch {
  public:
   Dispatch(Memory& memory, std::shared_ptr<const Program> program, const Kernel& kernel, Dim3 grid,
@@ -142,7 +143,7 @@ class Dispatch {
   Launch launch;
 };
 
-// In which order workgroups begin: as they are numbered, or as a seed draws.
+// Order in which workgroups begin: by number (seed 0), or drawn at random from a seed.
 std::vector<uint32_t> order_of(uint64_t seed, uint32_t count) {
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
@@ -150,8 +151,8 @@ std::vector<uint32_t> order_of(uint64_t seed, uint32_t count) {
   return order;
 }
 
-// Calls body(Workgroup&, i) for each i below `count`, on several threads, until it returns false;
-// at_end(Workgroup&) once for each thread, one at a time.
+// Calls body(Workgroup&, i) for each i below `count`, on several threads, until it returns false.
+// Then calls at_end(Workgroup&) once for each thread, one at a time.
 template <class Body, class AtEnd>
 void run_workgroups(const Launch& launch, uint32_t count, Body&& body, AtEnd&& at_end) {
   std::atomic<uint32_t> next{0};
@@ -161,7 +162,7 @@ void run_workgroups(const Launch& launch, uint32_t count, Body&& body, AtEnd&& a
     try {
       Workgroup group(launch);
       for (uint32_t i; (i = next.fetch_add(1)) < count;)
-        if (!body(group, i)) next = count;  // no sense in going on
+        if (!body(group, i)) next = count;  // stops all threads
       std::lock_guard lock(mutex);
       at_end(group);
     } catch (...) {

@@ -25,7 +25,7 @@ namespace hk::emulator {
 using Address = uint64_t;
 using Dim3 = std::array<uint32_t, 3>;
 
-// What a check found. Every finding of a launch is kept (the first `max_findings` of them).
+// A finding of a check. A launch keeps its first `max_findings` findings.
 struct Finding {
   std::string check;    // "lds-race", "unwaited-register", "out-of-bounds", ...
   std::string message;  // one line for a person
@@ -34,17 +34,18 @@ struct Finding {
   uint32_t workgroup = 0, wave = 0;
   int lane = -1;
   Address address = 0;
-  std::string source;  // file:line, where the lines beside the code object are at hand
+  std::string source;  // file:line, if the code object has line tables
 };
 
 struct Counters {
   uint64_t instructions = 0;
   std::map<std::string, uint64_t> by_class, by_mnemonic;
-  std::map<uint64_t, uint64_t> executed;  // pc: how often, all waves together
+  std::map<uint64_t, uint64_t> executed;  // executions by pc, over all waves
   uint64_t matrix_flops = 0;
-  // By "global_read", "global_write", "lds_read", "lds_write", "lds_copy".
+  // Bytes by kind: "global_read", "global_write", "lds_read", "lds_write", "lds_copy".
   std::map<std::string, uint64_t> bytes;
-  // LDS phases taken over phases needed, per pc, for widths with published phases; others by name
+  // LDS phases taken and needed, by pc, for widths with published phases; accesses of other widths
+  // are counted by name.
   std::map<uint64_t, std::array<uint64_t, 2>> lds_phases;  // pc -> {taken, needed}
   std::map<std::string, uint64_t> lds_unmodelled;
 };
@@ -55,10 +56,10 @@ struct Report {
 };
 
 struct Options {
-  uint64_t seed = 0;  // order in which waves take turns and, if not 0, in which workgroups begin
-  int threads = 1;    // workgroups run in parallel
+  uint64_t seed = 0;  // for the order of waves' turns and, if not 0, of workgroups
+  int threads = 1;    // number of workgroups that run in parallel
   bool checks = true;
-  uint64_t max_instructions = 1ull << 32;  // per wave: past it the loop counts as endless
+  uint64_t max_instructions = 1ull << 32;  // per wave; more count as an endless loop
   int max_findings = 20;
 };
 
@@ -67,13 +68,13 @@ class Machine {
   explicit Machine(Arch arch);
   ~Machine();
   Arch arch() const;
-  // Makes host memory addressable; regions lie far apart, so that a stray access faults.
+  // Makes host memory addressable. Regions are far apart, so that stray accesses fault.
   Address map(void* host, size_t bytes, std::string name);
-  void unmap(Address address);  // throws std::invalid_argument for what was not mapped
+  void unmap(Address address);  // throws std::invalid_argument if it is not mapped
   Report launch(const Kernel& kernel, Dim3 grid /* workgroups */, Dim3 block, size_t dynamic_lds,
                 std::span<const std::byte> kernarg, const Options& options);
   // Runs only `workgroups` of the grid, without checks, and records what their waves execute.
-  // Throws std::runtime_error with the finding if one cannot go on.
+  // Throws std::runtime_error with the finding if a workgroup cannot run to its end.
   Trace trace(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
               std::span<const std::byte> kernarg, std::span<const uint32_t> workgroups,
               const Options& options);

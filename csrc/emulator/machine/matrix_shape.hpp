@@ -9,7 +9,7 @@ struct MatrixShape {
   unsigned m = 0, n = 0, k = 0, blocks = 1;
 };
 
-// v_mfma_f32_32x32x4_2b_bf16: M, N, K, blocks.
+// Shape by mnemonic; v_mfma_f32_32x32x4_2b_bf16 has M 32, N 32, K 4 and 2 blocks.
 MatrixShape matrix_shape(std::string_view mnemonic);
 
 }  // namespace hk::emulator

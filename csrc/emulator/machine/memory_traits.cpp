@@ -9,7 +9,7 @@ namespace hk::emulator {
 namespace {
 
 Atomic atomic_of(std::string_view name) {
-  // the first match counts: longer names before their parts
+  // the first match counts, so longer names come before their parts
   static constexpr std::pair<std::string_view, Atomic> kNames[] = {
       {"pk_add_f16", Atomic::pk_add_f16},
       {"pk_add_bf16", Atomic::pk_add_bf16},

@@ -1,4 +1,4 @@
-// How an instruction accesses memory.
+// The way in which an instruction accesses memory.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct MemoryTraits {
   Space space = Space::global;
   Access access = Access::load;
   Atomic atomic = Atomic::none;
-  uint8_t bytes = 4;     // of one access and lane
+  uint8_t bytes = 4;     // bytes of one access and lane
   uint8_t accesses = 1;  // ds_read2, ds_write2: 2
   bool strided64 = false, sign_extend = false, d16 = false, high = false, supported = true;
 };

@@ -39,8 +39,8 @@ void add_implicit(uint8_t bits, uint64_t (&scalars)[2], bool& scc) {
   if (bits & kM0) add_scalar(scalars, kSgprM0, 1);
 }
 
-// v_pk_*_f32, v_pk_mov_b32: op_sel and op_sel_hi choose a dword of each source for each half of the
-// result; a dword that neither chooses is not read.
+// The part of a source that v_pk_*_f32 or v_pk_mov_b32 reads. op_sel and op_sel_hi choose a dword
+// of each source for each half of the result; a dword that neither chooses is not read.
 Operand selected_dwords(const Instruction& in, int source) {
   Operand o = in.src[source];
   // v_pk_mov_b32: the low half from src0, the high from src1
@@ -57,9 +57,9 @@ bool is_packed_dwords(std::string_view name) {
   return name.starts_with("v_pk_") && (name.ends_with("_f32") || name == "v_pk_mov_b32");
 }
 
-// Sources whose second dword reaches only the second dword of the result. Compilers leave it
-// undefined where they use the low dword alone (LLVM: 32-bit address arithmetic as v_mad_u64_u32
-// with an undefined high half of the addend).
+// Whether a source's second dword reaches only the second dword of the result. Compilers leave it
+// undefined if they use only the low dword of the result. (LLVM does 32-bit address arithmetic with
+// v_mad_u64_u32 and an undefined high half of the addend.)
 bool goes_into_high(std::string_view name, int source) {
   if (name == "v_mad_u64_u32" || name == "v_mad_i64_i32") return source == 2;
   return name == "v_lshl_add_u64" && source != 1;
@@ -75,8 +75,8 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
   p.action = action_of(in);
   const std::string_view name = in.opcode->mnemonic;
   for (int i = 0; i < in.num_dst; ++i) add_operand(p, in.dst[i], true);
-  // `s_andn2_b64 x, x, exec` begins a merge of lane masks: what it keeps of an x never written is
-  // of inactive lanes, which nobody looks at. Compilers write it so.
+  // Compilers begin a merge of lane masks with `s_andn2_b64 x, x, exec`. If x was never written,
+  // the bits that it keeps are of inactive lanes, which nobody reads.
   const bool merge = name == "s_andn2_b64" && in.src[1].kind == Kind::sgpr &&
                      in.src[1].index == kSgprExec && in.dst[0].index == in.src[0].index;
   const bool packed = is_packed_dwords(name);

@@ -1,5 +1,5 @@
-// What the machine needs to know about each instruction of a kernel, worked out once per kernel:
-// which registers it touches, what the machine has to do for it, what it counts as.
+// Facts about each instruction of a kernel, computed once per kernel: the registers that it
+// touches, the machine's action for it, and the counters that it counts in.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hk::emulator {
 
-// Which lanes of its vector sources an instruction reads.
+// Lanes of its vector sources that an instruction reads.
 enum class Lanes : uint8_t { exec, all, first, selected };
 
 // Consecutive rows of Wave::vgpr: VGPRs, or AGPRs from 256 on.
@@ -25,17 +25,17 @@ struct Registers {
 
 struct Prepared {
   const Instruction* instruction = nullptr;
-  uint32_t index = 0;  // in the program
+  uint32_t index = 0;  // index in the program
   Execute execute = nullptr;
   Action action = Action::unknown;
   Lanes lanes = Lanes::exec;
   uint8_t num_reads = 0, num_writes = 0;
   bool reads_scc = false, writes_scc = false, writes_all_lanes = false;
-  // One bit per read: its second dword reaches the result's second dword only.
+  // One bit per read: set if its second dword reaches only the result's second dword.
   uint8_t into_high = 0;
   Registers reads[7], writes[2];
   uint64_t scalar_reads[2] = {}, scalar_writes[2] = {};  // bit = encoding
-  int32_t target = -1;  // of a direct branch, as an index; -1: outside of the text
+  int32_t target = -1;  // index of a direct branch's target; -1: outside of the text
   HazardTraits hazard;
   MemoryTraits memory;
   uint64_t flops = 0;

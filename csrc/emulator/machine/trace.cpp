@@ -22,7 +22,7 @@ void Recorder::memory(uint32_t wave, uint64_t address, uint32_t bytes) {
     step_sectors_.clear();
   }
   for (uint64_t s = address / kSectorBytes; s <= (address + bytes - 1) / kSectorBytes; ++s) {
-    // neighbouring lanes touch the same one, or the next
+    // neighbouring lanes mostly touch the same sector or the next one, so search backwards
     if (std::find(step_sectors_.rbegin(), step_sectors_.rend(), s) != step_sectors_.rend())
       continue;
     step_sectors_.push_back(s);

@@ -1,5 +1,5 @@
-// What the waves of a workgroup executed, in order, with what a clock has to know of each step and
-// the program does not say: phases of the LDS, lines of memory, branches taken.
+// Traces: the instructions that the waves of a workgroup executed, in order. Each step has facts
+// for the timing model that the program does not show: LDS phases, memory sectors, branches taken.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@ namespace hk::emulator {
 
 struct Program;
 
-// Of global memory, in bytes: what one lookup of the vector L1 serves (AMD's optimisation guides:
-// 64 bytes per clock and CU).
+// Bytes of a sector of global memory, which one lookup of the vector L1 serves (AMD's optimisation
+// guides: 64 bytes per clock and CU).
 inline constexpr uint32_t kSectorBytes = 64;
 
 struct TraceStep {
   uint32_t instruction = 0;  // index in the program
-  // LDS: phases that the access took and the fewest that it needs; 0: not modelled.
-  // Vector memory: sectors touched, and those of them that the workgroup did not touch just before,
-  // which its L1 has not got. Branches: `taken` is 1 or 0.
+  // LDS: phases that the access took, and the fewest that it needs; 0: not modelled.
+  // Vector memory: sectors touched, and those of them that the workgroup did not touch just before
+  // and that are therefore not in its L1. Branches: `taken` is 1 or 0.
   uint16_t taken = 0, needed = 0;
-  uint16_t shared = 0;  // of `needed` sectors: those that other traced workgroups touch as well
+  uint16_t shared = 0;  // those of the `needed` sectors that other traced workgroups touch, too
 };
 
 using WaveTrace = std::vector<TraceStep>;
 
 struct WorkgroupTrace {
-  uint32_t number = 0;  // in the grid
+  uint32_t number = 0;  // index in the grid
   std::vector<WaveTrace> waves;
 };
 
 struct Trace {
   std::shared_ptr<const Program> program;
-  uint32_t registers = 0;  // per lane, AGPRs included
-  size_t lds_bytes = 0;    // of a workgroup
+  uint32_t registers = 0;  // number per lane, AGPRs included
+  size_t lds_bytes = 0;    // bytes of LDS of a workgroup
   std::vector<WorkgroupTrace> workgroups;
 };
 
@@ -44,13 +44,13 @@ class Recorder {
   Recorder(uint32_t number, size_t waves);
 
   void step(uint32_t wave, uint32_t instruction) { trace_.waves[wave].push_back({instruction}); }
-  // About the last step of a wave:
+  // These add facts to the last step of a wave:
   void branch(uint32_t wave, bool taken) { last(wave).taken = taken; }
   void lds(uint32_t wave, uint32_t taken, uint32_t needed);
-  void memory(uint32_t wave, uint64_t address, uint32_t bytes);  // a lane's
+  void memory(uint32_t wave, uint64_t address, uint32_t bytes);  // access of one lane
 
   WorkgroupTrace take() { return std::move(trace_); }
-  // A sector that was read past the L1, and the step that did so.
+  // A sector that was fetched past the L1, and the step that fetched it.
   struct Fetch {
     uint64_t sector;
     uint32_t wave, step;
@@ -64,9 +64,9 @@ class Recorder {
 
   WorkgroupTrace trace_;
   std::vector<Fetch> fetches_;
-  std::unordered_map<uint64_t, uint64_t> touched_;  // sector: when, in touches
+  std::unordered_map<uint64_t, uint64_t> touched_;  // last touch of a sector, counted in touches
   uint64_t touches_ = 0;
-  // Sectors of the step that is being recorded.
+  // State of the step that is being recorded, with its sectors.
   uint32_t step_wave_ = ~0u;
   size_t step_ = 0;
   std::vector<uint64_t> step_sectors_;

@@ -8,13 +8,13 @@ namespace {
 
 enum Role : uint32_t { kSrc0 = 1, kSrc1 = 2, kSrc2 = 4, kDst = 8 };
 
-// The hardware's operand; the literal of v_fmamk stands between its sources.
+// Hardware operand that a source is; the literal of v_fmamk stands between its sources.
 uint32_t role_of_source(const Instruction& in, int source) {
   const bool literal_between = in.src[1].kind == Kind::constant && in.src[1].index == 255;
   return source == 0 ? kSrc0 : source == 1 || literal_between ? kSrc1 : kSrc2;
 }
 
-// Adds `offset` to the VGPRs of the roles in `chosen`; says whether there are any.
+// Adds `offset` to the VGPRs of the roles in `chosen`; returns whether there are any.
 bool shift(Instruction& in, uint32_t chosen, uint32_t offset) {
   bool any = false;
   const auto move = [&](Operand& o, uint32_t role) {
@@ -27,8 +27,8 @@ bool shift(Instruction& in, uint32_t chosen, uint32_t offset) {
   return any;
 }
 
-// A form for which the guides do not say what indexing does. `tied`: the accumulator of v_fmac is
-// a source and the destination.
+// Names a form for which the guides do not define indexing; null: it is defined. `tied`: the
+// accumulator of v_fmac is both a source and the destination.
 const char* undocumented(const Instruction& in, const Prepared& p, uint32_t chosen) {
   if (in.dpp || in.sdwa) return "DPP or SDWA";
   if (p.hazard.matrix) return "a matrix instruction";

@@ -1,6 +1,6 @@
-// VGPR indexing (CDNA ISA guides, S_SET_GPR_IDX_ON): while MODE's GPR_IDX_EN is set, the VGPRs that
-// vector ALU instructions name are those M0[7:0] further on, for the operands that M0[15:12] chooses
-// (from the low bit: src0, src1, src2, the destination).
+// VGPR indexing (CDNA ISA guides, S_SET_GPR_IDX_ON). While MODE's GPR_IDX_EN is set, vector ALU
+// instructions add M0[7:0] to the numbers of their VGPRs. M0[15:12] chooses the operands: from the
+// low bit on src0, src1, src2, the destination.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ namespace hk::emulator {
 
 class Workgroup;
 
-inline constexpr uint32_t kGprIndexEnable = 1u << 27;  // of MODE
+inline constexpr uint32_t kGprIndexEnable = 1u << 27;  // bit of MODE
 
 class VgprIndexing {
  public:
-  // The instruction as it is to be executed: `p` itself if indexing does not change it. Ends the
-  // workgroup at what is not allocated, and where the guides do not say what indexing does.
+  // Returns the instruction to execute, which is `p` itself if indexing does not change it. Ends
+  // the workgroup at registers that are not allocated, and at forms that the guides do not define.
   const Prepared& apply(Workgroup& group, const WaveState& wave, const Prepared& p);
 
  private:
@@ -27,7 +27,8 @@ class VgprIndexing {
     Instruction instruction;
     Prepared prepared;
   };
-  // By index and M0's fields; kept, since hazards refer to recent instructions.
+  // Indexed instructions, by index and M0's fields. They are kept, since hazards refer to recent
+  // instructions.
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Indexed>> made_;
 };
 

@@ -16,7 +16,7 @@ struct alignas(64) Wave {
   uint32_t vgpr[512][kLanes];  // VGPRs, then AGPRs
   uint32_t sgpr[128];          // by encoding, VCC, M0 and EXEC included
   bool scc;
-  uint32_t mode;  // as hwreg(HW_REG_MODE): [1:0] f32 rounding, [3:2] f64/f16 rounding,
+  uint32_t mode;  // hwreg(HW_REG_MODE): [1:0] f32 rounding, [3:2] f64/f16 rounding,
                   // [5:4] f32 denormals, [7:6] f64/f16 denormals, 8 DX10 clamp, 9 IEEE
   uint64_t pc;    // index into the kernel's decoded instructions
 

@@ -1,4 +1,4 @@
-// A wave with all that the checks remember of it.
+// A wave, with all state that the checks keep for it.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace hk::emulator {
 
-// One bit per row of Wave::vgpr; ranges of up to 57 rows are tested with one load.
+// One bit per row of Wave::vgpr. One load tests a range of up to 57 rows.
 struct RegisterBits {
   alignas(8) uint8_t bytes[512 / 8 + 8] = {};
 
@@ -26,7 +26,7 @@ struct RegisterBits {
   void fill() { std::memset(bytes, 0xff, sizeof bytes); }
 };
 
-// Recent instructions and when they were issued, in wait states: 1 each, s_nop n: n + 1.
+// Recent instructions and their issue times in wait states: 1 each, n + 1 for s_nop n.
 struct Recent {
   static constexpr int kSize = 32;
   uint64_t now = 64;
@@ -44,18 +44,18 @@ struct Recent {
 
 struct WaveState {
   Wave wave;
-  uint32_t index = 0;  // in the workgroup
-  uint64_t lanes = 0;  // that have a work-item
+  uint32_t index = 0;  // index in the workgroup
+  uint64_t lanes = 0;  // lanes that have a work-item
   bool ended = false, at_barrier = false;
   uint64_t executed = 0;
 
-  // Vector registers: `partial` has lanes never written, told apart by `written`.
+  // State of vector registers. A `partial` one has lanes that were never written; see `written`.
   RegisterBits pending, partial, recent_matrix;
   uint64_t written[512];
-  uint32_t matrix_at[512];  // wait-state clock of the last matrix instruction that wrote it
+  uint32_t matrix_at[512];  // wait-state time of the last matrix instruction that wrote it
   const Prepared* matrix_by[512];
 
-  // Scalar registers, by encoding.
+  // State of scalar registers, by encoding.
   uint64_t scalar_written[2], scalar_pending[2];
   bool scc_written;
   uint64_t last_valu_scalar_write;

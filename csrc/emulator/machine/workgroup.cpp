@@ -44,7 +44,7 @@ void Workgroup::start() {
   for (auto& wave : waves) set_initial_state(*wave, launch, number);
 }
 
-// A wave runs a burst of instructions, then another one does: which and how long is random.
+// Runs waves in turns: each turn a random wave runs a burst of instructions of random length.
 void Workgroup::turns() {
   std::vector<WaveState*> ready;
   for (;;) {
@@ -108,7 +108,8 @@ bool Workgroup::step(WaveState& w) {
   }
 }
 
-// No program should leave it to the end of a wave: the LDS may be another workgroup's by then.
+// Reports copies to LDS in flight at the end of a wave. By the time that they land, the LDS may be
+// another workgroup's.
 void Workgroup::find_copies_at_end(const WaveState& w, uint32_t index) {
   for (const InFlight* f : w.waits.vector())
     if (f->what == InFlight::What::copy) {
@@ -146,7 +147,7 @@ bool Workgroup::control(WaveState& w, const Prepared& p, uint32_t index) {
       return false;
     case Action::end:
       if (checks()) find_copies_at_end(w, index);
-      wait(w, 0, 0);  // as the hardware does
+      wait(w, 0, 0);  // like the hardware
       w.ended = true;
       return false;
     case Action::trap: stop("trap", "the kernel gave up (s_trap)", place(w, index));
@@ -166,7 +167,7 @@ bool Workgroup::control(WaveState& w, const Prepared& p, uint32_t index) {
       jump(w, target, index);
       return true;
     }
-    case Action::time:  // the wave's own clock: the same at every run
+    case Action::time:  // the wave's own count, so that every run gives the same
       w.wave.set_pair(in.dst[0].index, w.executed);
       return true;
     default:
@@ -182,9 +183,10 @@ void Workgroup::jump(WaveState& w, Address address, uint32_t index) {
   w.wave.pc = uint64_t(table[at]);
 }
 
-// All waves that still run have arrived: the hardware waits for those alone, so that a wave may end
-// early, and for a barrier, not for the same one, so that waves may take turns (ping-pong).
-// The hardware lets a barrier pass for which the rest of the workgroup has ended.
+// Reports a barrier that waves reach although others have ended. All running waves have arrived at
+// a barrier. The hardware waits only for running waves, so that a wave may end early. Waves may
+// wait at different barriers, so that they can take turns (ping-pong). The hardware also passes a
+// barrier if the rest of the workgroup has ended.
 void Workgroup::find_missing_waves() {
   const auto ended = std::ranges::find_if(waves, [](const auto& w) { return w->ended; });
   if (ended == waves.end() || !checks()) return;

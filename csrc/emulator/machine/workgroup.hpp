@@ -1,4 +1,4 @@
-// One workgroup on its way: its waves, its LDS, the order in which the waves take turns.
+// A running workgroup: its waves, its LDS, and the order in which waves take turns.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace hk::emulator {
 
-// What all workgroups of a launch share.
+// State that all workgroups of a launch share.
 struct Launch {
   const Kernel* kernel = nullptr;
   std::shared_ptr<const Program> program;
@@ -33,11 +33,11 @@ struct Launch {
   Options options;
 };
 
-// What one thread counts; the report adds them up.
+// Counts of one thread; the report adds them up.
 struct Counts {
   enum Level { global_read, global_write, lds_read, lds_write, lds_copy, kLevels };
-  std::vector<uint64_t> executed;               // per instruction
-  std::vector<std::array<uint64_t, 2>> phases;  // taken, needed
+  std::vector<uint64_t> executed;               // by instruction
+  std::vector<std::array<uint64_t, 2>> phases;  // LDS phases taken and needed
   std::array<uint64_t, kLevels> bytes{};
 
   explicit Counts(size_t instructions) : executed(instructions), phases(instructions) {}
@@ -46,23 +46,23 @@ struct Counts {
 class Workgroup {
  public:
   explicit Workgroup(const Launch& launch);
-  // Runs workgroup `number`; false if it stopped at a finding from which it could not go on.
+  // Runs workgroup `number`. Returns false if a finding prevented it from running to its end.
   bool run(uint32_t number);
 
   const Launch& launch;
   Findings findings;
   Counts counts;
   Lds lds;
-  Recorder* recorder = nullptr;  // of the trace that is wanted, if any
+  Recorder* recorder = nullptr;  // recorder of the trace, if one is wanted
   uint32_t number = 0;
   std::vector<std::unique_ptr<WaveState>> waves;
   std::vector<std::byte> scratch;  // per wave and lane
 
   uint32_t shadow_number() const { return launch.first_workgroup + number; }
-  // Whether the stores of all waves have been released by the time of an atomic of `wave`.
+  // Whether the stores of all waves are released when `wave` executes an atomic.
   bool has_released(const WaveState& wave) const;
   bool checks() const { return launch.options.checks; }
-  // Reports and ends the workgroup.
+  // Reports a finding and ends the workgroup.
   [[noreturn]] void stop(const char* check, const std::string& message, const Place& place);
 
  private:
@@ -85,23 +85,23 @@ class Workgroup {
 };
 
 // Sets up a wave's registers as the kernel's descriptor asks (initial_state.cpp).
-// Throws std::invalid_argument for what the machine does not provide.
+// check_descriptor throws std::invalid_argument if it asks for what the machine does not provide.
 void check_descriptor(const Kernel& kernel);
 void set_initial_state(WaveState& wave, const Launch& launch, uint32_t workgroup);
 uint32_t first_instruction(const Kernel& kernel);  // index
 
-// Memory instructions (vector_memory.cpp, scalar_memory.cpp, lds_instructions.cpp).
+// Execute memory instructions (vector_memory.cpp, scalar_memory.cpp, lds_instructions.cpp).
 void execute_vector_memory(Workgroup&, WaveState&, const Prepared&, uint32_t index);
 void execute_scalar_load(Workgroup&, WaveState&, const Prepared&, uint32_t index);
 void execute_lds(Workgroup&, WaveState&, const Prepared&, uint32_t index);
-// A result arrives: in its registers, or in LDS.
+// Writes a result that arrives to its registers, or to LDS.
 void land(Workgroup&, WaveState&, InFlight&);
 
 inline constexpr uint32_t kPoisonedRegister = 0xfff8dead;  // NaN, of f32 and of both halves' bf16
-// The destination is poisoned until the result lands.
+// Poisons the destination until the result lands.
 void poison(WaveState&, const InFlight&);
 
-// Code addresses, as s_getpc_b64 gives them: .text lies there.
+// Address of .text, to which s_getpc_b64's results refer.
 inline constexpr Address kTextAddress = Address(1) << 46;
 
 }  // namespace hk::emulator

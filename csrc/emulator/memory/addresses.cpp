@@ -25,7 +25,7 @@ struct Finder {
 
   const Instruction& in() const { return *p.instruction; }
 
-  // Lanes whose access means different things in different public sources.
+  // Reports lanes whose access the public sources define differently.
   void ambiguous(uint64_t lanes, const char* what) const {
     if (!lanes || !g.checks()) return;
     const int lane = std::countr_zero(lanes);
@@ -75,7 +75,8 @@ struct Finder {
                                             : Where::global;
   }
 
-  // FLAT: the address says which memory; the low half is the address in LDS or scratch.
+  // Finds the memory of FLAT addresses. The address says which memory; its low half is the address
+  // in LDS or scratch.
   void resolve(uint64_t base) {
     uint64_t crossed = 0;
     for (uint64_t left = w.wave.exec(); left; left &= left - 1) {

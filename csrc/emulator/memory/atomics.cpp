@@ -38,7 +38,8 @@ uint64_t apply(Atomic op, uint64_t memory64, uint64_t data64, uint64_t data2) {
   }
 }
 
-// Without _Float16, which C++ has from GCC 12 on, and with it symbols that older systems lack.
+// Widens f16 without _Float16. C++ has that only from GCC 12 on, and it needs symbols that older
+// systems lack.
 float widen_f16(uint16_t x) {
   const uint32_t sign = uint32_t(x >> 15) << 31, exponent = x >> 10 & 31, mantissa = x & 0x3ff;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
@@ -57,10 +58,10 @@ uint16_t narrow_f16(float x) {
   return uint16_t(sign | ((rounded >> 13) - (112 << 10)));
 }
 
-// A float holds more than twice the bits of either: rounding its sum once more is exact.
+// Adds two f16 in f32. A float has more than twice their bits, so rounding its sum again is exact.
 uint16_t add_f16(uint16_t a, uint16_t b) { return narrow_f16(widen_f16(a) + widen_f16(b)); }
 
-// The exact sum of two bfloat16 fits a float closely enough to round once more to nearest even.
+// Adds two bfloat16. A float holds the sum closely enough to round it again to nearest even.
 uint16_t add_bf16(uint16_t a, uint16_t b) {
   const auto widen = [](uint16_t x) { return std::bit_cast<float>(uint32_t(x) << 16); };
   const float sum = widen(a) + widen(b);

@@ -1,4 +1,4 @@
-// What an atomic instruction leaves in memory.
+// Results of atomic instructions in memory.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace hk::emulator {
 
-// `bytes`: 4 or 8. `data`, `data2`: the instruction's; compare-and-swap of LDS compares with
-// `data` and writes `data2`, that of global memory the other way round (its caller swaps them).
+// Returns the new value of `memory`. `bytes`: 4 or 8. `data`, `data2`: operands of the instruction.
+// Compare-and-swap of LDS compares with `data` and writes `data2`. In global memory it is the other
+// way round; the caller swaps them.
 uint64_t apply_atomic(Atomic op, unsigned bytes, uint64_t memory, uint64_t data, uint64_t data2);
 
 }  // namespace hk::emulator

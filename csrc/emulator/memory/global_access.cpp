@@ -22,7 +22,8 @@ std::byte* GlobalAccess::at(Address address, uint32_t bytes, int lane) {
 void GlobalAccess::check_races(RaceShadow::Use use) {
   if (!group_.checks()) return;
   const uint32_t first = group_.launch.first_workgroup, self = group_.shadow_number();
-  // byte by byte where some conflicts are none, as the shadow names one workgroup only
+  // Checks every byte if workgroups were acquired: their conflicts do not count, and the shadow
+  // names only one workgroup.
   const bool ordered = !wave_.order.acquired().empty();
   const auto each = [&](auto&& conflict) {
     for (int i = 0; i < count_; ++i) {

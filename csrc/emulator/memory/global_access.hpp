@@ -1,4 +1,4 @@
-// The bytes that one instruction touches in global memory: bounds, and races between workgroups.
+// Checks the bytes that one instruction touches in global memory: bounds, and races of workgroups.
 #pragma once
 
 #include "machine/workgroup.hpp"
@@ -10,9 +10,9 @@ class GlobalAccess {
   GlobalAccess(Workgroup& group, const WaveState& wave, uint32_t index)
       : group_(group), wave_(wave), index_(index) {}
 
-  // Host memory of [address, address + bytes), or null after reporting that it is not mapped.
+  // Returns the host memory of [address, address + bytes); null: it reported that none is mapped.
   std::byte* at(Address address, uint32_t bytes, int lane);
-  // After the last at(): reports races of all of them with other workgroups.
+  // Called after the last at(): reports races of all its accesses with other workgroups.
   void check_races(RaceShadow::Use use);
 
  private:

@@ -7,9 +7,9 @@
 namespace hk::emulator {
 namespace {
 
-constexpr std::byte kPoison{0xff};  // as bf16, f16, f32: NaN
+constexpr std::byte kPoison{0xff};  // NaN in bf16, f16 and f32
 
-// Bytes of each cell that an access touches, for accesses inside one cell; 15 for whole cells.
+// Mask of the bytes that an access touches in each cell; 15: whole cells.
 uint32_t byte_mask(uint32_t address, uint32_t bytes) {
   return bytes >= 4 ? 15u : ((1u << bytes) - 1) << (address & 3) & 15u;
 }
@@ -178,14 +178,15 @@ void Lds::write_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t 
 
 namespace {
 
-// Lanes served together by ds_read_b128: {0-3, 12-15, 20-27}, {4-11, 16-19, 28-31}, the same + 32.
+// Lanes that ds_read_b128 serves together: {0-3, 12-15, 20-27}, {4-11, 16-19, 28-31}, and both +
+// 32.
 constexpr uint64_t kRead128[] = {0x0ff0f00full, 0xf00f0ff0ull, 0x0ff0f00full << 32,
                                  0xf00f0ff0ull << 32};
 constexpr uint64_t kRead64[] = {0xffffffffull, 0xffffffffull << 32};
 constexpr uint64_t kWrite64[] = {0xffffull, 0xffffull << 16, 0xffffull << 32, 0xffffull << 48};
 
-// Phases of one group of lanes: the most different addresses that fall on the same banks. A slot
-// is as many banks as one lane uses; addresses are aligned to the width.
+// Phases of one group of lanes: the largest number of different addresses on the same banks. A slot
+// is the banks that one lane uses; addresses are aligned to the width.
 uint32_t phases_of_group(uint64_t lanes, const uint32_t* addresses, unsigned bytes,
                          unsigned slots) {
   uint32_t used = 0;

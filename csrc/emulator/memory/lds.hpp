@@ -1,11 +1,11 @@
-// LDS of one workgroup, and who read and wrote it.
+// LDS of one workgroup, with the waves that read and wrote it.
 //
 // Accesses of two waves to the same bytes, of which one writes, need a barrier between them. Time
-// is counted in barriers (epochs): an access belongs to the epoch in which it is issued and, while
-// it is in flight, to every later one too. A copy from global memory may land at any moment until
-// its wave has waited for it: until then nobody, the wave itself included, may touch its bytes.
-// Cells are dwords with a mask of bytes: two waves may write different bytes of one dword, but the
-// last of them is then taken for the writer of all.
+// is counted in barriers (epochs). An access belongs to the epoch in which it is issued and, while
+// it is in flight, also to every later one. A copy from global memory may land at any moment until
+// its wave has waited for it. Until then nobody, not even the wave itself, may touch its bytes.
+// Cells are dwords with a mask of bytes. Two waves may write different bytes of one dword, but the
+// last one then counts as the writer of all.
 #pragma once
 
 #include <cstddef>
@@ -18,32 +18,33 @@ class Lds {
  public:
   static constexpr uint32_t kWaves = 16;
 
-  void start(size_t bytes);  // of a workgroup: all bytes unwritten and poisoned
+  void start(size_t bytes);  // start of a workgroup: all bytes are unwritten and poisoned
   size_t size() const { return bytes_; }
   std::byte* at(uint32_t address) { return data_.data() + address; }
-  void barrier();  // a new epoch
+  void barrier();  // begins a new epoch
 
-  // What is wrong with an access, if anything: another instruction, or bytes never written.
+  // The fault of an access, if any: a conflict with another instruction, or bytes never written.
   struct Verdict {
     enum class Fault : uint8_t { none, unwritten, race, in_flight } fault = Fault::none;
-    uint32_t wave = 0, instruction = 0;  // the other side's
+    uint32_t wave = 0, instruction = 0;  // those of the conflicting access
   };
-  // Checks and remembers an access of `wave` by instruction `at`; address + bytes <= size().
+  // Checks and records an access of `wave` by instruction `at`; address + bytes <= size().
   Verdict read(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   Verdict write(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
-  // Reads by all lanes. Returns those that may be at fault: read() says which and how.
+  // Records reads by all lanes. Returns lanes that may be at fault, for which read() finds the
+  // fault.
   uint64_t read_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
                       uint32_t at);
-  // The same for a copy that is issued, and when it lands.
+  // Check and record a copy when it is issued, and when it lands.
   Verdict begin_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   void end_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
-  // An access still in flight after a barrier belongs to the new epoch as well.
+  // Record an access that is still in flight after a barrier in the new epoch, too.
   void read_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   void write_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
 
  private:
-  // A write: epoch << 8 | wave << 4 | bytes written; a copy in flight has the last epoch of all.
-  // A read: epoch << 8 | wave << 4 | 8 if other waves read in that epoch too.
+  // Encoding of a write: epoch << 8 | wave << 4 | bytes written. A copy in flight has the largest
+  // epoch. Encoding of a read: epoch << 8 | wave << 4 | 8 if other waves read in that epoch, too.
   static constexpr uint32_t kInFlight = 0xffffff, kSeveral = 8;
   static uint32_t epoch_of(uint32_t word) { return word >> 8; }
   static uint32_t wave_of(uint32_t word) { return word >> 4 & 15; }
@@ -59,7 +60,7 @@ class Lds {
   Verdict race_of_read(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const;
   Verdict race_of_write(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const;
 
-  // Side by side, for one access touches all of it.
+  // State of a dword, stored together since one access touches all of it.
   struct Cell {
     uint32_t write = 0, read = 0;
     // Instructions; in write_at the low 4 bits are the bytes ever written.
@@ -74,9 +75,9 @@ class Lds {
   std::vector<Cell> cells_;
 };
 
-// LDS phases: how many an access takes, and how many its width needs at least. Published only for
-// some widths of gfx950 (hardware facts): ds_read_b128 and ds_read_b64 with 64 banks, ds_write_b64
-// with 32. false: not modelled.
+// Counts the LDS phases that an access takes, and the fewest that its width needs. Returns false if
+// the width is not modelled. Phases are published only for some widths of gfx950: ds_read_b128 and
+// ds_read_b64 with 64 banks, ds_write_b64 with 32.
 struct LdsPhases {
   uint32_t taken = 0, needed = 0;
 };

@@ -1,4 +1,4 @@
-// The LDS bytes that one instruction touches, DS or FLAT: bounds, alignment, races between waves.
+// Checks the LDS bytes that a DS or FLAT instruction touches: bounds, alignment, races of waves.
 #pragma once
 
 #include "machine/workgroup.hpp"
@@ -7,13 +7,14 @@ namespace hk::emulator {
 
 class LdsAccess {
  public:
-  // `f`: of the instruction; its LDS addresses, lanes and bytes are those that are checked.
+  // `f`: the instruction in flight, whose LDS addresses, lanes and bytes are checked.
   LdsAccess(Workgroup& group, const WaveState& wave, const Prepared& p, uint32_t index, InFlight& f)
       : g_(group), w_(wave), p_(p), index_(index), f_(f) {}
 
-  // Ends the workgroup at an address out of bounds or not a multiple of `alignment`, a power of 2.
+  // Ends the workgroup at an address that is out of bounds or no multiple of `alignment`, a power
+  // of 2.
   void check_bounds(uint32_t alignment) const;
-  // Reports races and bytes never written; remembers the access.
+  // Reports races and bytes never written, and records the access.
   void check_races(bool read, bool write) const;
 
  private:

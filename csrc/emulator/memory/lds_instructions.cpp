@@ -1,4 +1,4 @@
-// DS instructions: reads, writes and atomics of LDS, and exchanges between lanes.
+// Executes DS instructions: reads, writes and atomics of LDS, and exchanges between lanes.
 #include <bit>
 #include <cstring>
 
@@ -30,7 +30,7 @@ struct LdsInstruction {
     const uint32_t offsets[2] = {uint32_t(in().offset) * unit, uint32_t(in().offset1) * unit};
     for (int a = 0; a < f.accesses; ++a)
       for (int lane = 0; lane < kLanes; ++lane) f.lds[a][lane] = base[lane] + offsets[a];
-    // wider than 8 bytes: 16 (12 as well), as LLVM takes it without unaligned access
+    // 12 and 16 bytes are aligned to 16, as in LLVM without unaligned access
     LdsAccess(g, w, p, index, f).check_bounds(bytes == 12 ? 16 : bytes);
   }
 
@@ -85,7 +85,7 @@ struct LdsInstruction {
     poison(w, f);
   }
 
-  // Dwords of all lanes; those of inactive ones never land.
+  // Loads dwords of the active lanes; dwords of inactive lanes never land.
   template <int kDwords>
   void load_whole() {
     for (int a = 0; a < f.accesses; ++a)
@@ -97,13 +97,14 @@ struct LdsInstruction {
       }
   }
 
-  // In each group of 16 lanes, which cover 4 rows of 16 16-bit elements, lane i gets column i.
+  // Transposes: in each group of 16 lanes, which cover 4 rows of 16 16-bit elements, lane i gets
+  // column i.
   void transpose16() {
     addresses();
     check(true, false);
     count(Counts::lds_read);
     destination();
-    uint16_t element[kLanes][4];  // as they lie in LDS; of inactive lanes: NaN
+    uint16_t element[kLanes][4];  // elements in LDS; NaN for inactive lanes
     std::memset(element, 0xff, sizeof element);
     for (uint64_t left = f.lanes; left; left &= left - 1) {
       const int lane = std::countr_zero(left);
@@ -165,7 +166,7 @@ struct LdsInstruction {
     if (f.count) poison(w, f);
   }
 
-  // Lanes exchange registers; LDS is not touched. Inactive lanes give 0.
+  // Exchanges registers between lanes without touching LDS. Inactive lanes give 0.
   void exchange() {
     destination();
     uint32_t* out = f.data[0];
@@ -187,7 +188,8 @@ struct LdsInstruction {
     poison(w, f);
   }
 
-  // ds_swizzle_b32: bit 15 a quad permutation, else lane = ((lane & and) | or) ^ xor in 32 lanes.
+  // Source lane of ds_swizzle_b32. With bit 15 it is a quad permutation, otherwise ((lane & and) |
+  // or) ^ xor within 32 lanes.
   static int swizzled(int lane, uint32_t pattern) {
     if (pattern & 0x8000) return (lane & ~3) | int(pattern >> 2 * (lane & 3) & 3);
     const int within =

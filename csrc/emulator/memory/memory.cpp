@@ -70,7 +70,7 @@ Address Memory::map(void* host, size_t bytes, std::string name) {
     if (slot + wanted > kSlots) return false;
     return std::all_of(&slots_[slot], &slots_[slot] + wanted, [](Region* r) { return !r; });
   };
-  // next fit, so that an address that was unmapped stays invalid for long
+  // next fit, so that an unmapped address stays invalid for a long time
   size_t tried = 0;
   while (tried < kSlots && !is_free(next_)) {
     ++tried;
@@ -78,7 +78,7 @@ Address Memory::map(void* host, size_t bytes, std::string name) {
   }
   if (tried == kSlots) throw std::length_error("emulator: no address space for '" + name + "'");
   auto region = std::make_unique<Region>();
-  // the host's alignment within 256 bytes is the device's
+  // the device address keeps the host's alignment within 256 bytes
   region->address = (Address(next_) << kSlotBits) + (Address(1) << (kSlotBits - 1)) +
                     (reinterpret_cast<uintptr_t>(host) & 255);
   region->bytes = bytes;

@@ -1,4 +1,4 @@
-// Global memory: the regions that are mapped, and who touched them in this launch.
+// Global memory: the mapped regions, and the workgroups that touched them in this launch.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace hk::emulator {
 
-// Who read and wrote a region in this launch: one cell per byte, so that two workgroups may write
-// neighbouring ones. Cells hold the number of a workgroup counted over all launches, so that
-// nothing needs to be cleared in between.
+// Workgroups that read and wrote a region in this launch. There is one cell per byte, so that two
+// workgroups may write neighbouring bytes. Cells hold numbers of workgroups that count over all
+// launches, so that nothing needs to be cleared between launches.
 class RaceShadow {
  public:
   RaceShadow() = default;
   ~RaceShadow();
   RaceShadow(const RaceShadow&) = delete;
-  void reserve(size_t bytes);  // pages are only taken when they are touched
+  void reserve(size_t bytes);  // pages take memory only when they are touched
 
-  // Two steps, with a fence between them, so that of two workgroups on two threads at least one
-  // sees the other. Both return a conflicting workgroup's number, or 0. `first`: the number of
+  // The two steps of a check, with a fence between them: of two workgroups on two threads at least
+  // one sees the other. Both return a conflicting workgroup's number, or 0. `first`: the number of
   // this launch's workgroup 0.
   enum class Use : uint8_t { read, write, atomic };
   uint32_t note(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first);
@@ -32,8 +32,8 @@ class RaceShadow {
 
  private:
   static constexpr uint32_t kAtomic = 1, kSeveral = 1;  // lowest bit of a cell
-  uint32_t* written_ = nullptr;                         // the flag: last write was atomic
-  uint32_t* read_ = nullptr;                            // the flag: several workgroups read
+  uint32_t* written_ = nullptr;                         // flag: the last write was atomic
+  uint32_t* read_ = nullptr;                            // flag: several workgroups read
   size_t bytes_ = 0;
 };
 
@@ -53,17 +53,17 @@ class Memory {
  public:
   Address map(void* host, size_t bytes, std::string name);
   void unmap(Address address);
-  // The region of a slot, null if nothing is mapped there; `at` may still be out of its bounds.
+  // The region of an address's slot; null: nothing is mapped there. `at` may be out of its bounds.
   Region* find(Address at) const {
     const uint64_t slot = at >> kSlotBits;
     return slot < kSlots ? slots_[slot] : nullptr;
   }
-  // Numbers for the workgroups of one launch.
+  // Reserves numbers for the workgroups of one launch; returns the first.
   uint32_t begin_launch(uint64_t workgroups);
   std::mutex& atomics() { return atomics_; }
 
  private:
-  // Each region has slots of address space of its own and begins in the middle of the first.
+  // Each region has its own slots of address space, and begins in the middle of the first one.
   static constexpr int kSlotBits = 34;
   static constexpr size_t kSlots = size_t(1) << (47 - kSlotBits);
   std::vector<Region*> slots_ = std::vector<Region*>(kSlots);

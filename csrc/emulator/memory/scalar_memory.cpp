@@ -1,4 +1,4 @@
-// s_load and s_buffer_load.
+// Executes s_load and s_buffer_load.
 #include <cstring>
 
 #include "memory/buffer_descriptor.hpp"

@@ -1,4 +1,4 @@
-// Buffer, global, flat and scratch instructions, and copies from global memory to LDS.
+// Executes buffer, global, flat and scratch instructions, and copies from global memory to LDS.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 int row_of(const Operand& o) { return o.index + (o.kind == Kind::agpr ? 256 : 0); }
 
-// Where each lane's bytes lie on the host; null where nothing is to be accessed.
+// Host address of each lane's bytes; null: the lane accesses nothing.
 using Host = std::byte* [kLanes];
 
 void find_scratch(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
@@ -72,8 +72,8 @@ void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t i
                                                 : Use::read);
 }
 
-// One value of less than a dword, as its register will hold it. On gfx942 and gfx950 (SRAM ECC)
-// a d16 load clears the other half.
+// Extends a value of less than a dword to its register's form. On gfx942 and gfx950 (SRAM ECC) a
+// d16 load clears the other half.
 uint32_t narrow(const MemoryTraits& m, uint32_t value) {
   const unsigned bits = m.bytes * 8u;
   if (m.sign_extend) value = uint32_t(int32_t(value << (32 - bits)) >> (32 - bits));
@@ -84,7 +84,7 @@ uint32_t narrow(const MemoryTraits& m, uint32_t value) {
 void count(Workgroup& g, Counts::Level level, uint64_t lanes, uint32_t bytes) {
   g.counts.bytes[level] += uint64_t(std::popcount(lanes)) * bytes;
 }
-// Scratch is global memory.
+// Counts the bytes that are read; scratch counts as global memory.
 void count_reads(Workgroup& g, const WaveState& w, const Addresses& a, uint32_t bytes) {
   count(g, Counts::global_read, w.wave.exec() & ~a.lds, bytes);
   count(g, Counts::lds_read, a.lds, bytes);
@@ -182,7 +182,8 @@ void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const
   issue(w, p, f);
 }
 
-// This wave's LDS accesses that are still in flight are not ordered with its copies.
+// Reports a wave's LDS accesses in flight that overlap its copy, since they are not ordered with
+// it.
 void check_own_lds(Workgroup& g, const WaveState& w, uint32_t index, uint32_t begin, uint32_t end) {
   w.waits.each_lds_access([&](const InFlight& f, uint32_t at, int lane) {
     if (at < end && begin < at + f.bytes)
@@ -191,8 +192,8 @@ void check_own_lds(Workgroup& g, const WaveState& w, uint32_t index, uint32_t be
   });
 }
 
-// LDS address: M0 + the immediate offset + the lane's place. Data are taken and written when the
-// wait forces them.
+// Starts a copy to LDS at M0 + the immediate offset + the lane's place. Data are read and written
+// when a wait forces the copy.
 void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
   const uint32_t bytes = p.memory.bytes;
   const uint32_t base = w.wave.sgpr[kSgprM0] + uint32_t(p.instruction->offset);

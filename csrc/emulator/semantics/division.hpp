@@ -1,9 +1,9 @@
-// The parts of a division: v_div_scale, v_div_fmas where VCC is set, v_div_fixup.
+// The steps of a division: v_div_scale, v_div_fmas with VCC set, v_div_fixup.
 //
 // The guides' pseudo-code contradicts itself: v_div_fmas multiplies by 2^32 whether v_div_scale has
-// scaled the quotient up or down, and by 2^64. So these are the rules of AMD's simulator (rocjitsu,
-// shared/division.h), which its authors compared with gfx1100 and gfx1201: those under which LLVM's
-// expansion of fdiv gives the correctly rounded quotient.
+// scaled the quotient up or down, and by 2^64. These rules are therefore those of AMD's simulator
+// (rocjitsu, shared/division.h), whose authors compared them with gfx1100 and gfx1201. With them,
+// LLVM's expansion of fdiv gives the correctly rounded quotient.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace hk::emulator::HK_ISA {
 
-// What the rules call large and small, in exponent fields, and the power of 2 that they scale by.
+// Limits of the rules in exponent fields, and the power of 2 by which they scale.
 template <class T>
 struct DivisionLimits {
   static constexpr bool kSingle = sizeof(T) == 4;
@@ -26,12 +26,12 @@ struct DivisionLimits {
   static constexpr T kUp = T(kSingle ? 0x1p64 : 0x1p128), kDown = 1 / kUp;
 };
 
-// The field: 0 of zeros and denormals.
+// The exponent field; 0: zero or denormal.
 inline int exponent(float a) { return int(as_bits(a) >> 23 & 255); }
 inline int exponent(double a) { return int(std::bit_cast<uint64_t>(a) >> 52 & 2047); }
 
-// v_div_scale: `s0` is the denominator `s1` or the numerator `s2`; scales it so that the division's
-// Newton steps neither overflow nor lose bits, and says in `out` whether the quotient is then off by
+// v_div_scale: scales `s0`, which is the denominator `s1` or the numerator `s2`, so that the
+// division's Newton steps neither overflow nor lose bits. Sets `out` if the quotient is then off by
 // a factor that v_div_fmas must undo.
 template <class T>
 T division_scaled(T s0, T s1, T s2, bool& out) {
@@ -49,13 +49,14 @@ T division_scaled(T s0, T s1, T s2, bool& out) {
   return numerator <= Limits::kTiny ? s0 * Limits::kUp : s0;
 }
 
-// v_div_fmas where VCC is set: s0 * s1 + s2, scaled towards where the quotient s2 lies, rounded once.
-// Newton's steps leave sums that lie a hair from halfway: the wide sum is rounded to odd.
+// v_div_fmas with VCC set: s0 * s1 + s2, scaled up if the quotient s2 is large and down if it is
+// small, and rounded once. Newton's steps leave sums very close to halfway, so the wide sum is
+// rounded to odd.
 template <class T>
 T division_scaled_back(T s0, T s1, T s2) {
   using Limits = DivisionLimits<T>;
   if (!std::isfinite(s0) || !std::isfinite(s1) || !std::isfinite(s2)) return std::fma(s0, s1, s2);
-  __extension__ typedef __float128 Wide;  // holds the product, and no factor is out of its range
+  __extension__ typedef __float128 Wide;  // holds the exact product; its range suffices
   __extension__ typedef unsigned __int128 Bits;
   const Wide product = Wide(s0) * Wide(s1), sum = product + Wide(s2), part = sum - product;
   const Wide error = (product - (sum - part)) + (Wide(s2) - part);  // two-sum
@@ -65,7 +66,7 @@ T division_scaled_back(T s0, T s1, T s2) {
   return T(std::bit_cast<Wide>(bits) * Wide(scale));
 }
 
-// v_div_fixup: the special cases of s2 / s1, else |s0| with the quotient's sign. A quotient that
+// v_div_fixup: special cases of s2 / s1, otherwise |s0| with the quotient's sign. A quotient that
 // overflowed in the Newton steps arrives as NaN.
 template <class T>
 T division_fixed(T s0, T s1, T s2) {
@@ -81,7 +82,7 @@ T division_fixed(T s0, T s1, T s2) {
   return sign * (s0 == s0 ? std::fabs(s0) : kInfinity);
 }
 
-// The same in f16, NaN sources apart.
+// v_div_fixup in f16; its caller handles NaN sources.
 inline float division_fixed_half(float s0, float s1, float s2) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float sign = std::signbit(s1) != std::signbit(s2) ? -1.0f : 1.0f;

@@ -1,5 +1,5 @@
-// Number formats narrower than f32, and rounding into them: pure integer arithmetic, so that every
-// host gives the same bits and loops over lanes vectorise.
+// Number formats narrower than f32, and rounding to them. They use pure integer arithmetic, so that
+// every host gives the same bits and loops over lanes vectorise.
 #pragma once
 
 #include <bit>
@@ -10,19 +10,19 @@
 
 namespace hk::emulator::HK_ISA {
 
-// As in the MODE register.
+// Rounding modes, with the numbers of the MODE register.
 enum class Rounding : uint8_t { nearest_even, up, down, toward_zero };
 
-// A sign, `exponent` bits with `bias`, `mantissa` bits.
+// A number format: a sign, `exponent` bits with `bias`, and `mantissa` bits.
 struct Format {
   int exponent, mantissa, bias;
-  // What the largest exponent field holds: ieee infinity and NaN; ocp (e4m3fn) numbers but for one
-  // NaN; none (fp6, fp4) only numbers. fnuz: no -0, whose code is the only NaN.
+  // Meaning of the largest exponent field. ieee: infinity and NaN. ocp (e4m3fn): numbers, and one
+  // NaN. none (fp6, fp4): only numbers. fnuz: only numbers; the code of -0 is the only NaN.
   enum Top : uint8_t { ieee, ocp, none, fnuz } top;
 
   constexpr int bits() const { return 1 + exponent + mantissa; }
   constexpr uint32_t sign() const { return 1u << (exponent + mantissa); }
-  constexpr uint32_t largest() const {  // finite
+  constexpr uint32_t largest() const {  // largest finite number
     const uint32_t all = sign() - 1;
     if (top == ieee) return all - (1u << mantissa);
     return top == ocp ? all - 1 : all;
@@ -40,7 +40,7 @@ inline constexpr Format kF16{5, 10, 15, Format::ieee}, kBf16{8, 7, 127, Format::
 inline float as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t as_bits(float value) { return std::bit_cast<uint32_t>(value); }
 
-// Exact. NaN payloads are kept, and so are signalling ones.
+// Widens a number exactly. NaN payloads are kept, signalling ones included.
 template <Format F>
 inline float widen(uint32_t bits) {
   if constexpr (F.exponent == 8) {
@@ -62,8 +62,9 @@ inline float widen(uint32_t bits) {
   }
 }
 
-// Rounds once. `saturate`: numbers beyond the largest become the largest (infinities too where the
-// format has none); else infinity, or NaN without one. Quiet NaNs keep their upper payload bits.
+// Rounds a number once. `saturate`: numbers beyond the largest become the largest, and so do
+// infinities if the format has none. Otherwise they become infinity, or NaN if the format has none.
+// Quiet NaNs keep their upper payload bits.
 template <Format F>
 inline uint32_t narrow(float value, Rounding rounding = Rounding::nearest_even,
                        bool saturate = false) {
@@ -71,7 +72,7 @@ inline uint32_t narrow(float value, Rounding rounding = Rounding::nearest_even,
   const uint32_t sign = bits >> (32 - F.bits()) & F.sign();
   constexpr int kDrop = 23 - F.mantissa;
   constexpr int kLeast = 128 - F.bias;  // f32 exponent field of the smallest normal
-  // a denormal result drops more bits; beyond 24 all that remains is "something below"
+  // a denormal result drops more bits; beyond 24 bits only "something below" remains
   const int exponent = int(magnitude >> 23);
   uint32_t significand = (magnitude & 0x7fffffu) | (exponent ? 0x800000u : 0u);
   int below = kLeast - (exponent ? exponent : 1);
@@ -108,9 +109,9 @@ inline uint32_t narrow(float value, Rounding rounding = Rounding::nearest_even,
   return result | sign;
 }
 
-// The double nearest to a*b + c whose last bit is odd unless the result is exact: rounding it once
-// more into f32 or less gives what one rounding of the exact value gives (Boldo, Melquiond 2008).
-// For products that are exact in double, and under the host's round-to-nearest.
+// The double nearest to a*b + c whose last bit is odd, unless the result is exact. Rounding it
+// again to f32 or less gives the same as a single rounding of the exact value (Boldo, Melquiond
+// 2008). It needs products that are exact in double, and the host's round-to-nearest.
 inline double fma_to_odd(double product, double c) {
   const double sum = product + c;
   const double part = sum - product;
@@ -122,7 +123,7 @@ inline double fma_to_odd(double product, double c) {
   return std::bit_cast<double>(adjust ? odd : bits);
 }
 
-// To f32 by the same rule.
+// Rounds a double to f32 by the same rule.
 inline float to_odd(double value) {
   const float near = float(value);
   const uint32_t bits = as_bits(near);

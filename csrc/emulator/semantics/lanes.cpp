@@ -32,7 +32,8 @@ int dpp_source(uint32_t control, int lane) {
   throw Unsupported("dpp_ctrl " + std::to_string(control));
 }
 
-// Out of bounds or not active: reads 0, and writes only with bound_ctrl.
+// Whether a DPP lane reads its source. If that is out of bounds or inactive, it reads 0 and writes
+// only with bound_ctrl.
 bool dpp_reads(const Wave& w, int source) { return source >= 0 && (w.exec() >> source & 1); }
 
 void permute(const Wave& w, const Instruction& in, uint32_t* row) {
@@ -94,7 +95,7 @@ void change_sign(uint32_t* row, bool absolute, bool negate, uint32_t sign) {
   for (int lane = 0; lane < kLanes; ++lane) row[lane] = (row[lane] & keep) ^ flip;
 }
 
-// Denormals become zeros of their sign.
+// Replaces denormals by zeros of their sign.
 void flush(uint32_t* row, uint32_t exponent, uint32_t sign) {
   for (int lane = 0; lane < kLanes; ++lane)
     row[lane] = row[lane] & exponent ? row[lane] : row[lane] & sign;
@@ -154,8 +155,8 @@ const uint32_t* packed_row(Wave& w, const Instruction& in, int n, bool high, As 
   if (in.sdwa && n < 2)
     select_part(row, n ? in.src1_sel : in.src0_sel, n ? in.src1_sext : in.src0_sext);
   select_part(row, upper ? 5 : 4, false);
-  // VOP2's modifiers act on both halves; of SDWA there are none on packed values (LLVM has no text
-  // for them, and AMD's simulator ignores them)
+  // VOP2's modifiers act on both halves. SDWA has none on packed values: LLVM has no text for them,
+  // and AMD's simulator ignores them.
   change_sign(row, o.absolute && !in.sdwa, negate != (o.negate && !in.sdwa), 0x8000u);
   if (flushes_input(w.mode, as)) flush(row, 0x7c00u, 0x8000u);
   return row;
@@ -208,8 +209,8 @@ void write_mask(Wave& w, const Instruction& in, const Operand& destination, uint
   w.set_pair(destination.index, mask & written_lanes(w, in));
 }
 
-// Output modifiers: ignored in IEEE mode or with denormal outputs; they turn -0 to +0
-// (CDNA3 ISA guide, "Output Modifiers").
+// Whether output modifiers apply. They are ignored in IEEE mode or with denormal outputs, and turn
+// -0 to +0 (CDNA3 ISA guide, "Output Modifiers").
 static bool output_scaled(const Wave& w, const Instruction& in, As as) {
   return in.omod && !ieee(w.mode) && flushes_output(w.mode, as);
 }
@@ -219,7 +220,7 @@ static T scaled_output(T value, int omod) {
   return value * (omod == 1 ? T(2) : omod == 2 ? T(4) : T(0.5)) + T(0);
 }
 
-// To [0, 1]; NaN becomes 0 where MODE has DX10_CLAMP.
+// Clamps to [0, 1]; NaN becomes 0 if MODE has DX10_CLAMP.
 template <class T>
 static T clamped_output(T value, bool dx10) {
   const T low = value > 0 ? value : T(0), both = low < 1 ? low : T(1);

@@ -1,6 +1,6 @@
-// How a vector instruction reads its sources and writes its result: the 64 lanes of an operand as
-// a row, with what the encoding may ask for on the way (abs, neg, op_sel, SDWA, DPP, flushed
-// denormals; EXEC, clamp, omod on the way out). A handler is then one lambda over one lane:
+// Reads sources and writes results of vector instructions as rows of 64 lanes. Reading applies what
+// the encoding asks for (abs, neg, op_sel, SDWA, DPP, flushed denormals); so does writing (EXEC,
+// clamp, omod). A handler is then one lambda over one lane:
 //
 //   all["v_add_u32"] = integer<uint32_t>([](auto a, auto b) { return a + b; });
 //   all["v_add_f32"] = arithmetic([](float a, float b) { return a + b; });
@@ -19,7 +19,7 @@
 
 namespace hk::emulator::HK_ISA {
 
-// What a source's bits are: modifiers act on the sign bit, flushing on denormals.
+// Type of a source's bits: modifiers act on its sign bit, flushing on its denormals.
 enum class As : uint8_t { b16, b32, f16, f32, f64, b64 };
 
 struct alignas(64) Row {
@@ -32,7 +32,7 @@ inline uint32_t* register_row(Wave& w, const Operand& o, int dword = 0) {
   return w.vgpr[o.index + dword + (o.kind == Kind::agpr ? 256 : 0)];
 }
 
-// MODE: which denormals are flushed. f64 and f16 share their bits.
+// Whether MODE flushes denormals of a type; f64 and f16 share their bits.
 inline bool flushes_input(uint32_t mode, As as) {
   return as == As::f32 ? !(mode & 0x10) : as == As::f16 || as == As::f64 ? !(mode & 0x40) : false;
 }
@@ -43,13 +43,13 @@ inline Rounding rounding_of(uint32_t mode, As as) {
   return Rounding(as == As::f32 ? mode & 3 : mode >> 2 & 3);
 }
 inline bool ieee(uint32_t mode) { return mode >> 9 & 1; }
-// FP16_OVFL: f16 and fp8 results that overflow become the largest number.
+// FP16_OVFL: whether f16 and fp8 results that overflow become the largest number.
 inline bool fp16_overflow(uint32_t mode) { return mode >> 23 & 1; }
 
 // The general case of source_row: builds the row in `scratch`. 16-bit values come zero-extended.
 const uint32_t* build_row(Wave&, const Instruction&, int n, int dword, As, Row& scratch);
 
-// Lane values of dword `dword` of source n.
+// Returns the lane values of dword `dword` of source n.
 inline const uint32_t* source_row(Wave& w, const Instruction& in, int n, int dword, As as,
                                   Row& scratch) {
   const Operand& o = in.src[n];
@@ -58,10 +58,10 @@ inline const uint32_t* source_row(Wave& w, const Instruction& in, int n, int dwo
   return plain ? w.vgpr[o.index + dword] : build_row(w, in, n, dword, as, scratch);
 }
 
-// One half of a packed (VOP3P) source, by op_sel or op_sel_hi and neg_lo or neg_hi.
+// Returns one half of a packed (VOP3P) source, by op_sel or op_sel_hi and neg_lo or neg_hi.
 const uint32_t* packed_row(Wave&, const Instruction&, int n, bool high, As, Row& scratch);
 
-// Lanes that an instruction writes: EXEC, less what DPP's masks and bounds leave alone.
+// Lanes that an instruction writes: EXEC, without those that DPP's masks and bounds exclude.
 uint64_t dpp_lanes(const Wave&, const Instruction&);
 inline uint64_t written_lanes(const Wave& w, const Instruction& in) {
   return in.dpp ? dpp_lanes(w, in) : w.exec();
@@ -69,24 +69,24 @@ inline uint64_t written_lanes(const Wave& w, const Instruction& in) {
 
 void blend(uint32_t* destination, const uint32_t* result, uint64_t lanes);
 
-// Results in registers dst[0] + dword, through SDWA's dst_sel and EXEC.
+// Writes results to register dst[0] + dword, through SDWA's dst_sel and EXEC.
 void write_row(Wave&, const Instruction&, int dword, const Row& result);
-// 16-bit results: op_sel bit 3 chooses the upper half and keeps the lower one; the lower one
-// clears the upper half (what compilers rely on: LLVM's zeroesHigh16BitsOfDest on GFX9).
+// Writes 16-bit results. op_sel bit 3 chooses the upper half and keeps the lower one. Otherwise the
+// upper half is cleared, on which compilers rely (LLVM's zeroesHigh16BitsOfDest on GFX9).
 void write_half(Wave&, const Instruction&, Row& result);
-// A lane mask in an SGPR pair; lanes that are not active become 0.
+// Writes a lane mask to an SGPR pair; inactive lanes become 0.
 void write_mask(Wave&, const Instruction&, const Operand&, uint64_t mask);
 
-// omod, flushed denormals and clamp of a float result; f64 in two rows.
+// Apply omod, flushed denormals and clamp to a float result; f64 has two rows.
 void modify_f32(const Wave&, const Instruction&, Row& result);
 void modify_f64(const Wave&, const Instruction&, Row* result);
-// f16 bits from f32 values (exact or rounded to odd), modified likewise.
+// Rounds f32 values (exact or rounded to odd) to f16 bits, and applies the same modifiers.
 void round_f16(const Wave&, const Instruction&, Row& result, Rounding);
-// f32 results that are NaN take the payload of the first source that is NaN, else 0x7fc00000, on
-// every host alike (f64: the payload is dropped).
+// Gives f32 results that are NaN the payload of the first NaN source, or else 0x7fc00000, on every
+// host (f64: the payload is dropped).
 void settle_nans(Row& result, const uint32_t* const* sources, int count);
 
-// The host rounds as MODE says while one lives; memory is fenced so that no operation leaves it.
+// Lets the host round in MODE's way while it lives; fences keep operations inside.
 class HostRounding {
  public:
   explicit HostRounding(Rounding rounding) : changed_(rounding != Rounding::nearest_even) {
@@ -114,7 +114,7 @@ struct Signature<R (C::*)(A...) const> {
   static constexpr size_t arity = sizeof...(A);
 };
 
-// Lane values of type T from the rows of a source.
+// Reads lane values of type T from the rows of a source.
 template <class T>
 struct Source {
   static constexpr bool wide = sizeof(T) == 8;
@@ -176,9 +176,9 @@ inline void for_lanes(Wave& w, const Instruction& in, Body body) {
   }(std::index_sequence_for<A...>{});
 }
 
-// The handlers of a function F of one lane: `Execute`s, found by their lambda's types.
+// Handlers of a function F of one lane. The types of its lambda choose how sources are read.
 
-// Any function whose result does not depend on the rounding mode.
+// Handler of any function whose result does not depend on the rounding mode.
 template <class F>
 Execute plain(F) {
   return [](Wave& w, const Instruction& in) {
@@ -191,8 +191,8 @@ Execute plain(F) {
   };
 }
 
-// Integer arithmetic on kArity values of T by a generic F: modulo, or where the instruction clamps
-// exact in 64 bits and then saturated.
+// Handler of integer arithmetic on kArity values of T by a generic F. Results are modulo, or, if
+// the instruction clamps, exact in 64 bits and then saturated.
 template <class T, int kArity = 2, class F>
 Execute integer(F) {
   return [](Wave& w, const Instruction& in) {
@@ -204,7 +204,7 @@ Execute integer(F) {
       else
         for_lanes<T, T, T>(w, in, body);
     };
-    using U = std::make_unsigned_t<decltype(T() + T())>;  // no overflow that is undefined
+    using U = std::make_unsigned_t<decltype(T() + T())>;  // unsigned, so that overflow is defined
     if (!in.clamp) {
       run([](auto... a) { return T(F{}(U(a)...)); });
     } else {
@@ -218,7 +218,7 @@ Execute integer(F) {
   };
 }
 
-// f32 and f64 arithmetic, which rounds as MODE says.
+// Handler of f32 and f64 arithmetic, with MODE's rounding.
 template <class F>
 Execute arithmetic(F) {
   return [](Wave& w, const Instruction& in) {
@@ -251,13 +251,13 @@ Execute arithmetic(F) {
 
 inline uint32_t quiet_nan(uint32_t bits) { return bits | 0x400000u; }
 
-// What an f16 operation is, where that changes its result: an exact sum of 0 is -0 if MODE rounds
-// down, unless all its terms are +0; a function's NaN is the negative one (CDNA ISA guides, the
-// examples of V_SQRT_F16, V_SIN_F16).
+// Kinds of f16 operations with special results. sums: an exact sum of 0 is -0 if MODE rounds down,
+// unless all its terms are +0. functions: NaN is the negative one (CDNA ISA guides, the examples of
+// V_SQRT_F16, V_SIN_F16).
 enum class Of : uint8_t { values, sums, functions };
 
-// f16 arithmetic: F takes f32 or f64 values of the sources (or integers, from their low 16 bits)
-// and gives the exact result or one rounded to odd; rounds as MODE says.
+// Handler of f16 arithmetic with MODE's rounding. F takes f32 or f64 values of the sources (or
+// integers, from their low 16 bits) and returns the exact result, or one rounded to odd.
 template <Of kOf = Of::values, class F>
 Execute half(F) {
   return [](Wave& w, const Instruction& in) {

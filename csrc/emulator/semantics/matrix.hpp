@@ -1,5 +1,5 @@
-// What matrix instructions of every type share: the layout of their operands, and one block of
-// D = A B + C by vectors of 8.
+// Parts that matrix instructions of every type share: the layout of their operands, and one block
+// of D = A B + C in vectors of 8.
 #pragma once
 
 #include <cmath>
@@ -12,24 +12,24 @@
 
 namespace hk::emulator::HK_ISA {
 
-using LaneRow = uint32_t[kLanes];  // of one register
+using LaneRow = uint32_t[kLanes];  // the lanes of one register
 
 // M x M results, K products each, in kBlocks independent blocks.
 //   A: element j of lane l is row l % M, k = j + E * (l / M / kBlocks), block l / M % kBlocks,
-//      where each lane holds E = K * M * kBlocks / 64 elements. B alike, columns for rows.
+//      where each lane holds E = K * M * kBlocks / 64 elements. B is the same with columns.
 //   D: for M = 32 and 16, register r of block b at b * M * M / 64 + r: lane l has column l % M and
 //      row 256 / M * (r / 4) + 4 * (l / M) + r % 4. For M = 4: row r, column l % 4, block l / 4.
 template <int kM, int kK, int kNumBlocks = 1>
 struct Shape {
   static constexpr int M = kM, K = kK, blocks = kNumBlocks;
-  static constexpr int elements = K * M * blocks / 64;       // per lane of A and of B
-  static constexpr int groups = 64 / M;                      // of lanes
-  static constexpr int registers = M * M * blocks / 64;      // of C and D
-  static constexpr int per_block = M == 4 ? 4 : M * M / 64;  // of those
+  static constexpr int elements = K * M * blocks / 64;       // elements per lane of A and of B
+  static constexpr int groups = 64 / M;                      // groups of lanes
+  static constexpr int registers = M * M * blocks / 64;      // registers of C and D
+  static constexpr int per_block = M == 4 ? 4 : M * M / 64;  // registers per block
   static_assert(blocks == 1 || blocks == groups);
 };
 
-// C's registers, or its constant in all of them.
+// Loads C's registers, or its constant into all of them.
 template <class Value>
 void load_c(Wave& w, const Operand& c, int registers, Value (*out)[kLanes]) {
   if (c.kind == Kind::vgpr || c.kind == Kind::agpr) {
@@ -69,7 +69,8 @@ inline Floats settled(Floats v) {
 }
 inline Ints settled(Ints v) { return v; }
 
-// One block of 32 x 32 or 16 x 16: the 64 lanes of a register are 8 vectors, of M / 8 per row.
+// Multiplies one block of 32 x 32 or 16 x 16. The 64 lanes of a register are 8 vectors, M / 8 per
+// row.
 template <class Value, class S>
 void multiply(const Value* a, const Value* b, Value (*d)[kLanes]) {
   using Vector = typename VectorOf<Value>::type;

@@ -20,7 +20,7 @@ uint64_t lanes_read(const WaveState& w, const Prepared& p) {
   }
 }
 
-// The instruction in flight that will write a register, or -1.
+// Index of the instruction in flight that will write a register; -1: there is none.
 int64_t pending_writer(const WaveState& w, int row) {
   for (const auto* queue : {&w.waits.vector(), &w.waits.lds()})
     for (const InFlight* f : *queue)
@@ -152,7 +152,7 @@ void note_written(WaveState& w, int row, uint64_t lanes) {
 
 namespace {
 
-// Lanes of the result's second dword, and of its carry, that come from a dword never written.
+// Lanes of the result's second dword, and of its carry, that depend on a dword never written.
 uint64_t lanes_still_unwritten(const WaveState& w, const Prepared& p) {
   uint64_t missing = 0;
   for (int i = 0; i < p.num_reads; ++i)

@@ -1,4 +1,4 @@
-// Checks of register accesses: allocated, written before read, not in flight.
+// Checks register accesses: registers must be allocated, written before read, and not in flight.
 #pragma once
 
 #include "checks/findings.hpp"
@@ -6,22 +6,23 @@
 
 namespace hk::emulator {
 
-// What the kernel's descriptor allocates (rsrc1, rsrc3: LLVM AMDGPU usage, "Kernel Descriptor").
+// Registers that the kernel's descriptor allocates (rsrc1, rsrc3: LLVM AMDGPU usage, "Kernel
+// Descriptor").
 struct RegisterLimits {
   uint16_t vgprs, agprs, sgprs;
   static RegisterLimits of(const Kernel& kernel);
 };
 
-// Everything wrong with the operands of an instruction that is about to be issued.
-// Throws Stop for a register that is not allocated.
+// Reports all faults of the operands of an instruction that is about to be issued. Throws Stop for
+// a register that is not allocated.
 void check_registers(WaveState& wave, const Prepared& p, uint32_t index,
                      const RegisterLimits& limits, Findings& findings);
 
-// The instruction has been issued: what it writes counts as written. Results that are still to
-// land are marked by the caller.
+// Marks the registers that an issued instruction writes as written. The caller marks results that
+// are still to land.
 void note_writes(WaveState& wave, const Prepared& p);
 
-// Lanes of a vector register count as written.
+// Marks lanes of a vector register as written.
 void note_written(WaveState& wave, int row, uint64_t lanes);
 
 }  // namespace hk::emulator

@@ -1,5 +1,5 @@
-// How a scalar instruction reads its sources and writes its result and SCC. A handler is then one
-// lambda, whose argument types say how the operands are read:
+// Reads sources, and writes results and SCC, of scalar instructions. A handler is then one lambda,
+// whose argument types define how operands are read:
 //
 //   all["s_and_b32"] = nonzero([](u32 a, u32 b) { return a & b; });
 #pragma once
@@ -61,13 +61,13 @@ auto apply(const Wave& w, const Instruction& in) {
                   std::make_index_sequence<std::tuple_size_v<A>>{});
 }
 
-// D = F(S...), SCC untouched.
+// Handler of D = F(S...) that leaves SCC alone.
 template <class F>
 Execute value(F) {
   return [](Wave& w, const Instruction& in) { write(w, in.dst[0], apply<F>(w, in)); };
 }
 
-// D = F(S...), SCC = D != 0.
+// Handler of D = F(S...), SCC = D != 0.
 template <class F>
 Execute nonzero(F) {
   return [](Wave& w, const Instruction& in) {
@@ -77,7 +77,7 @@ Execute nonzero(F) {
   };
 }
 
-// D = F(a, b, scc), which sets scc.
+// Handler of D = F(a, b, scc), where F sets scc.
 template <class T, class F>
 Execute with_scc(F) {
   return [](Wave& w, const Instruction& in) {

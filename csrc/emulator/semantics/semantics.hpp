@@ -1,7 +1,7 @@
-// What each ALU and matrix instruction computes on a wave.
+// Semantics: the computation of each ALU and matrix instruction on a wave.
 //
 //   semantics_scalar*.cpp    SALU
-//   semantics_vector_*.cpp   VALU by what they compute; operands and modifiers are in lanes.hpp
+//   semantics_vector_*.cpp   VALU by kind of computation; operands and modifiers are in lanes.hpp
 //   semantics_matrix*.cpp    MFMA
 // The vector and matrix files are compiled once per instruction set of the host, each time into
 // the namespace HK_ISA; every one gives the same bits.
@@ -20,11 +20,11 @@
 
 namespace hk::emulator {
 
-// The handler of a mnemonic (without _e32, _e64, _dpp, _sdwa). Null for what the machine itself
-// executes and for what is not emulated. Handlers throw Unsupported.
+// Finds the handler of a mnemonic (without _e32, _e64, _dpp, _sdwa). Null: the machine itself
+// executes the instruction, or it is not emulated. Handlers throw Unsupported.
 Execute find_semantics(std::string_view mnemonic, Arch arch);
 
-// An instruction whose mnemonic is known, in a form that is not emulated.
+// The instruction is known, but this form of it is not emulated.
 struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

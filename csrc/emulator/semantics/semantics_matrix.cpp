@@ -1,7 +1,7 @@
-// MFMA: D = A B + C on 64 lanes, whatever EXEC says. Layouts are those of AMD's matrix instruction
-// calculator, by one formula per operand (see Shape).
+// MFMA: D = A B + C on 64 lanes, regardless of EXEC. Layouts are those of AMD's matrix instruction
+// calculator, with one formula per operand (see Shape).
 //
-// What is assumed of the arithmetic, which no public document states bit by bit:
+// No public document states the arithmetic bit by bit. Assumptions:
 //   f32 results: one fused multiply-add per k, in the order of k, starting from C, each rounded to
 //     nearest even; denormals are kept and MODE is not looked at (CDNA3 ISA guide, "Matrix
 //     Arithmetic"); every NaN result is 0x7fc00000. Hardware sums several products before it
@@ -42,7 +42,7 @@ struct I8 {
   static int32_t decode(uint32_t word, int part) { return int8_t(word >> (8 * part)); }
 };
 
-// To [block][k][M], which for either value of `blocks` is [lane group][element][M].
+// Unpacks to [block][k][M], which for either value of `blocks` is [lane group][element][M].
 template <class T, class S>
 void unpack(const LaneRow* rows, typename T::Value* out) {
   for (int j = 0; j < S::elements; ++j)
@@ -52,7 +52,7 @@ void unpack(const LaneRow* rows, typename T::Value* out) {
             T::decode(rows[j / T::parts][g * S::M + m], j % T::parts);
 }
 
-// BLGP: which lane's B a lane takes (the calculator's table).
+// Lane whose B a lane takes, by BLGP (the calculator's table).
 int b_lane(int lane, int blgp) {
   switch (blgp) {
     case 1: return lane % 32;
@@ -75,7 +75,8 @@ const LaneRow* b_rows(Wave& w, const Instruction& in, LaneRow* scratch) {
   return scratch;
 }
 
-// One block of 4 x 4, in 4 lanes of 4 registers: the four columns in the lower half of a vector.
+// Multiplies one block of 4 x 4, in 4 lanes of 4 registers, with the columns in the lower half of a
+// vector.
 template <class Value, class S>
 void multiply_small(const Value* a, const Value* b, Value (*d)[kLanes], int lane) {
   using Vector = typename VectorOf<Value>::type;
@@ -102,7 +103,7 @@ void mfma(Wave& w, const Instruction& in) {
   unpack<TB, S>(b_rows<S::elements / TB::parts>(w, in, permuted), b);
   load_c<Value>(w, in.src[2], S::registers, d);
   for (int block = 0; block < S::blocks; ++block) {
-    // CBSZ: 2^cbsz blocks in a row share the A of the ABID-th of them
+    // CBSZ: 2^cbsz consecutive blocks share the A of the ABID-th of them
     const int from = (block >> in.cbsz << in.cbsz) + (in.cbsz ? in.abid : 0);
     const Value* const rows = a + kSize * (from % S::blocks);
     if constexpr (S::M == 4)

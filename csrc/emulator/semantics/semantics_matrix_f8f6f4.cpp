@@ -1,12 +1,13 @@
-// v_mfma_*_f8f6f4 (gfx950): A and B in formats of 8, 6 and 4 bits, scaled per 32 k or not.
+// v_mfma_*_f8f6f4 (gfx950): A and B in formats of 8, 6 and 4 bits, with or without a scale per 32
+// k.
 #include "semantics/matrix.hpp"
 
 namespace hk::emulator::HK_ISA {
 namespace {
 
-// 32 elements of each lane to [k][M]. fp8 and bf8 lie in runs of 16: the first 16 elements of all
-// lane groups come before the second 16; fp6, bf6 and fp4 in runs of 32.
-// With operands of different formats each is assumed to keep its own layout.
+// Unpacks 32 elements of each lane to [k][M]. fp8 and bf8 have runs of 16: the first 16 elements of
+// all lane groups come before the second 16. fp6, bf6 and fp4 have runs of 32. Assumes that
+// operands of different formats each keep their own layout.
 template <Format F, int M>
 void unpack_lowp(const LaneRow* rows, float* out) {
   constexpr int kRun = F.bits() == 8 ? 16 : 32, kGroups = 64 / M;
@@ -35,7 +36,7 @@ void unpack_lowp(Wave& w, const Operand& operand, int format, float* out) {
   throw Unsupported("f8f6f4 format " + std::to_string(format) + ": 0 to 4 exist");
 }
 
-// E8M0 scales of (block of 32 k, row or column): lane M * block + row, byte by op_sel.
+// Loads the E8M0 scales of (block of 32 k, row or column): lane M * block + row, byte by op_sel.
 template <int M>
 void load_scales(Wave& w, const Instruction& in, int n, double* out) {
   const int byte = (in.op_sel >> n & 1) | (in.op_sel_hi >> n & 1) << 1;

@@ -1,12 +1,12 @@
-// SALU: SOP1, SOP2, SOPK and SOPC (CDNA3 ISA guide, "Scalar ALU Operations"), but for what changes
-// the program counter. Here arithmetic and comparisons; bits and state have files of their own.
+// SALU: arithmetic and comparisons of SOP1, SOP2, SOPK and SOPC (CDNA3 ISA guide, "Scalar ALU
+// Operations"). Bits and state have their own files; the machine changes the program counter.
 #include "semantics/scalar.hpp"
 
 namespace hk::emulator {
 namespace scalar {
 namespace {
 
-// SCC = F(a, b); the second form with SIMM16.
+// Handler of SCC = F(a, b), also with SIMM16 as b.
 template <class T, class F>
 Execute compare(F) {
   return [](Wave& w, const Instruction& in) {

@@ -1,4 +1,4 @@
-// SALU: logic, shifts, fields and counts of bits, moves of all of them.
+// SALU: logic, shifts, bit fields, bit counts and moves.
 #include "semantics/scalar.hpp"
 
 namespace hk::emulator::scalar {
@@ -11,7 +11,8 @@ T reversed(T bits) {
   return result;
 }
 
-// Bits whose group of four has any bit set; `spread`: the whole group, else one bit per group.
+// Groups of four bits with any bit set; `spread`: sets the whole group, otherwise one bit per
+// group.
 template <class T>
 T quads(T bits, bool spread) {
   T result = 0;
@@ -20,7 +21,7 @@ T quads(T bits, bool spread) {
   return result;
 }
 
-// The first bit that differs from the sign, counted from it; -1 if none does.
+// Position of the first bit that differs from the sign bit, counted from it; -1: none differs.
 template <class U>
 int32_t sign_run(U bits) {
   const U differs = U(bits ^ (bits >> (8 * sizeof(U) - 1) ? ~U(0) : U(0)));

@@ -1,10 +1,10 @@
-// SALU: what changes the state of a wave: EXEC, MODE, and M0 for VGPR indexing.
+// SALU: instructions that change a wave's state: EXEC, MODE, and M0 for VGPR indexing.
 #include "semantics/scalar.hpp"
 
 namespace hk::emulator::scalar {
 namespace {
 
-// EXEC = F(S, EXEC), SCC = EXEC != 0; D = EXEC before (saveexec) or after (wrexec).
+// Handler of EXEC = F(S, EXEC), SCC = EXEC != 0; D = EXEC before (saveexec) or after (wrexec).
 template <bool kSave, class F>
 Execute mask_exec(F) {
   return [](Wave& w, const Instruction& in) {
@@ -31,7 +31,7 @@ void add_exec(Semantics& all) {
   all["s_andn2_wrexec_b64"] = mask_exec<false>([](u64 s, u64 exec) { return s & ~exec; });
 }
 
-// s_getreg_b32, s_setreg_*: only MODE is kept in a wave.
+// The register of s_getreg_b32 or s_setreg_*; a wave has only MODE.
 struct HardwareRegister {
   int id, offset, size;
   explicit HardwareRegister(const Instruction& in)
@@ -52,7 +52,7 @@ void set_register(Wave& w, const Instruction& in) {
   w.mode = (w.mode & ~field.mask()) | (value & field.mask());
 }
 
-// Of M0: VGPR indexing's offset [7:0] and the operands that it moves [15:12].
+// Sets bits of M0: VGPR indexing's offset [7:0], and the operands that it moves [15:12].
 void set_m0(Wave& w, uint32_t mask, uint32_t value) {
   w.sgpr[kSgprM0] = (w.sgpr[kSgprM0] & ~mask) | (value & mask);
 }

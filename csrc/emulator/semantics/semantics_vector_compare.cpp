@@ -1,10 +1,10 @@
-// v_cmp and v_cmpx: a mask of lanes to dst[0], and to EXEC.
+// v_cmp and v_cmpx: they write a mask of lanes to dst[0], v_cmpx also to EXEC.
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
 namespace {
 
-// 64 bytes of 0 or 1 to 64 bits.
+// Gathers 64 bytes of 0 or 1 into 64 bits.
 uint64_t gather_bits(const uint8_t* bytes) {
   uint64_t mask = 0;
   for (int i = 0; i < 8; ++i) {
@@ -23,7 +23,7 @@ auto value_of(T source) {
     return source;
 }
 
-// F says whether a lane's bit is set. kExec: v_cmpx.
+// Handler of a comparison: F returns whether a lane's bit is set. kExec: v_cmpx.
 template <bool kExec, class... A, class F>
 Execute comparing(F) {
   return [](Wave& w, const Instruction& in) {
@@ -73,8 +73,8 @@ void add_integers(Semantics& all, const std::string& type) {
   add<T>(all, "t", type, [](T, T) { return true; });
 }
 
-// v_cmp_class: bit of S1 by S0's class: signalling NaN, quiet NaN, -infinity, -normal, -denormal,
-// -0, +0, +denormal, +normal, +infinity.
+// v_cmp_class: the bit of S1 for S0's class: signalling NaN, quiet NaN, -infinity, -normal,
+// -denormal, -0, +0, +denormal, +normal, +infinity.
 template <int kExponent, int kMantissa>
 bool in_class(uint64_t bits, uint32_t classes) {
   const uint64_t mantissa = bits & ((1ull << kMantissa) - 1);
@@ -107,7 +107,7 @@ void add_compare(Semantics& all, Arch) {
   add_integers<uint32_t>(all, "_u32");
   add_integers<int64_t>(all, "_i64");
   add_integers<uint64_t>(all, "_u64");
-  // the class of a denormal is that of a denormal, whatever MODE says: sources as bits
+  // sources are read as bits, so that MODE does not flush denormals before they are classified
   add_class<uint16_t, 5, 10>(all, "_f16");
   add_class<uint32_t, 8, 23>(all, "_f32");
   add_class<uint64_t, 11, 52>(all, "_f64");

@@ -1,4 +1,4 @@
-// v_cvt_*: between number formats.
+// v_cvt_*: conversions between number formats.
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
@@ -7,7 +7,7 @@ namespace {
 using u32 = uint32_t;
 using i32 = int32_t;
 
-// Towards zero, saturated; NaN is 0.
+// Converts to an integer, towards zero and saturated; NaN becomes 0.
 template <class To, class From>
 To to_integer(From a) {
   constexpr double kLeast = std::numeric_limits<To>::min(), kMost = std::numeric_limits<To>::max();
@@ -15,7 +15,7 @@ To to_integer(From a) {
   return To(int64_t(x < kLeast ? kLeast : x > kMost ? kMost : x));
 }
 
-// [-1, 1] or [0, 1] to the whole range of an integer, to nearest even.
+// Maps [-1, 1] or [0, 1] to the whole range of an integer, rounding to nearest even.
 template <class To>
 To to_norm(float a) {
   constexpr double kMost = std::numeric_limits<To>::max(),
@@ -24,13 +24,13 @@ To to_norm(float a) {
   return To(int32_t(x < kLeast ? kLeast : x > kMost ? kMost : x));
 }
 
-// Byte `index` of dst, from f32 rounded to nearest even and saturated.
+// Converts f32 to a byte, rounded to nearest even and saturated.
 u32 to_byte(float a) {
   const double x = a != a ? 0.0 : std::nearbyint(double(a));
   return u32(x < 0 ? 0 : x > 255 ? 255 : x);
 }
 
-// Two results to the halves of a register.
+// Handler that packs two results into the halves of a register.
 template <class F, class T = float>
 Execute pack(F) {
   return [](Wave& w, const Instruction& in) {
@@ -42,7 +42,7 @@ Execute pack(F) {
   };
 }
 
-// f16 results of f32 sources; flushed as MODE says.
+// Rounds f32 values to f16 results, flushed according to MODE, and writes them.
 void round_and_write(Wave& w, const Instruction& in, Row& result, Rounding rounding) {
   round_f16(w, in, result, rounding);
   write_half(w, in, result);
@@ -61,8 +61,8 @@ void pack_f16(Wave& w, const Instruction& in) {
   write_row(w, in, 0, low);
 }
 
-// Two fp8 into the half of dst that op_sel bit 3 names; the other half is kept. Beyond the largest
-// number: that number with FP16_OVFL, else NaN (fp8) or infinity (bf8).
+// Packs two fp8 into the half of dst that op_sel bit 3 names, and keeps the other half. Numbers
+// beyond the largest become the largest with FP16_OVFL, otherwise NaN (fp8) or infinity (bf8).
 template <Format F>
 void pack_fp8(Wave& w, const Instruction& in) {
   const bool saturate = fp16_overflow(w.mode), high = in.op_sel >> 3 & 1;
@@ -77,7 +77,7 @@ void pack_fp8(Wave& w, const Instruction& in) {
   write_row(w, in, 0, result);
 }
 
-// SDWA selects the byte (or the half, for two); without it the lowest.
+// Unpacks fp8. SDWA selects the byte (or the half, for two); without SDWA it is the lowest.
 template <Format F>
 void unpack_fp8(Wave& w, const Instruction& in) {
   Row result;
@@ -95,8 +95,8 @@ void unpack_two_fp8(Wave& w, const Instruction& in) {
   write_row(w, in, 0, result[0]);
 }
 
-// Of the half of src that op_sel bit 0 names, times the power of two whose exponent the second source
-// has (CDNA4 ISA, V_CVT_SCALEF32_PK_*).
+// Unpacks two fp8 from the half of src that op_sel bit 0 names. Multiplies them by the power of two
+// with the exponent of the second source (CDNA4 ISA, V_CVT_SCALEF32_PK_*).
 template <Format F, Format kTo>
 void unpack_two_scaled_fp8(Wave& w, const Instruction& in) {
   const int half = in.op_sel & 1;

@@ -1,4 +1,4 @@
-// VALU arithmetic on f32, f64 and f16 that rounds as MODE says.
+// VALU arithmetic on f32, f64 and f16 with MODE's rounding.
 #include "semantics/division.hpp"
 #include "semantics/lanes.hpp"
 
@@ -59,7 +59,7 @@ void add_f64(Semantics& all) {
       plain([](double a, double b, double c) { return division_fixed(a, b, c); });
 }
 
-// Sums and products of two f16 are exact in f64, and so are products in f32.
+// Adds handlers for f16. Sums and products of two f16 are exact in f64, and products also in f32.
 void add_f16(Semantics& all) {
   all["v_add_f16"] = half<Of::sums>([](double a, double b) { return a + b; });
   all["v_sub_f16"] = half<Of::sums>([](double a, double b) { return a - b; });
@@ -79,8 +79,8 @@ void add_f16(Semantics& all) {
     all[name] = half([](float a, float b, float c) { return division_fixed_half(a, b, c); });
 }
 
-// f32 arithmetic whose sources are f32 or either half of an f16, by op_sel_hi and op_sel;
-// neg_hi is their absolute value.
+// Mixed-precision arithmetic in f32: by op_sel_hi and op_sel, each source is f32 or one half of a
+// register as f16. neg_hi takes its absolute value.
 Row mixed(Wave& w, const Instruction& in) {
   Row sources[3], result;
   for (int n = 0; n < 3; ++n) {

@@ -22,8 +22,8 @@ T middle(T a, T b, T c) {
   return c < low ? low : c > high ? high : c;
 }
 
-// The byte that one selector of v_perm_b32 names: 0 to 7 of {a, b}, the sign of byte 1, 3, 5 or 7,
-// 0x00 (12) or 0xff.
+// Byte that a selector of v_perm_b32 chooses: 0 to 7 of {a, b}, the sign of byte 1, 3, 5 or 7, 0x00
+// (12) or 0xff.
 u32 permuted_byte(u64 data, u32 select) {
   const u32 byte = u32(data >> (8 * (select & 7))) & 255;
   const u32 sign = data >> (16 * (select & 3) + 15) & 1 ? 255 : 0;
@@ -50,7 +50,8 @@ u32 bytes_difference(u32 a, u32 b) {
   return sum;
 }
 
-// v_bitop3: bit (4a + 2b + c) of the truth table, which stands in the fields of neg, abs and omod.
+// v_bitop3: each result bit is bit (4a + 2b + c) of a truth table, stored in the fields of neg, abs
+// and omod.
 template <class T>
 void bit_operation(Wave& w, const Instruction& in) {
   const u32 table = u32(in.simm);
@@ -66,7 +67,8 @@ void bit_operation(Wave& w, const Instruction& in) {
   finish<T>(w, in, &result);
 }
 
-// Lanes of EXEC's bits below this one: low for lanes 0 to 31, high for 32 to 63.
+// Adds to each lane the number of a mask's bits for lower lanes. The mask covers lanes 0 to 31, or,
+// with kHigh, lanes 32 to 63.
 template <bool kHigh>
 void mask_count(Wave& w, const Instruction& in) {
   Row result;
@@ -78,7 +80,7 @@ void mask_count(Wave& w, const Instruction& in) {
   finish<u32>(w, in, &result);
 }
 
-// D = F(a, b, carry in) in 64 bits: bit 32 is the carry or borrow out, to dst[1].
+// Handler of D = F(a, b, carry in) in 64 bits; bit 32 is the carry or borrow out, for dst[1].
 template <bool kCarryIn, class F>
 Execute carrying(F) {
   return [](Wave& w, const Instruction& in) {
@@ -97,7 +99,7 @@ Execute carrying(F) {
   };
 }
 
-// {dst[1], D} = a * b + c
+// Handler of {dst[1], D} = a * b + c.
 template <class T, class Wide, class Exact>
 void multiply_add_64(Wave& w, const Instruction& in) {
   Row result[2];

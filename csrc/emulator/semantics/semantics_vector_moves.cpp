@@ -1,4 +1,4 @@
-// VALU that moves values: between lanes, between files of registers, by a mask.
+// VALU instructions that move values: between lanes, between register files, by a mask.
 #include <utility>
 
 #include "semantics/lanes.hpp"
@@ -28,7 +28,7 @@ u32 lane_of(Wave& w, const Operand& o, int lane) {
   return o.kind == Kind::vgpr || o.kind == Kind::agpr ? register_row(w, o)[lane] : scalar(w, o);
 }
 
-void read_lane(Wave& w, const Instruction& in) {  // whatever EXEC says
+void read_lane(Wave& w, const Instruction& in) {  // regardless of EXEC
   w.sgpr[in.dst[0].index] = lane_of(w, in.src[0], int(scalar(w, in.src[1]) & 63));
 }
 
@@ -37,7 +37,7 @@ void read_first_lane(Wave& w, const Instruction& in) {  // lane 0 if none is act
   w.sgpr[in.dst[0].index] = lane_of(w, in.src[0], exec ? std::countr_zero(exec) : 0);
 }
 
-void write_lane(Wave& w, const Instruction& in) {  // whatever EXEC says
+void write_lane(Wave& w, const Instruction& in) {  // regardless of EXEC
   register_row(w, in.dst[0])[scalar(w, in.src[1]) & 63] = scalar(w, in.src[0]);
 }
 
@@ -47,7 +47,7 @@ void swap(Wave& w, const Instruction& in) {
     if (w.exec() >> lane & 1) std::swap(a[lane], b[lane]);
 }
 
-// The even runs of kRun lanes of vsrc (dst[1]) with the odd ones of vdst (dst[0]).
+// Swaps the even runs of kRun lanes of vsrc (dst[1]) with the odd runs of vdst (dst[0]).
 template <int kRun>
 void swap_runs(Wave& w, const Instruction& in) {
   if (w.exec() != ~0ull)

@@ -4,7 +4,7 @@
 namespace hk::emulator::HK_ISA {
 namespace {
 
-// A float's bits and what they are worth.
+// A float's bits and its value.
 template <class T>
 struct Number {
   using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
@@ -34,7 +34,8 @@ struct Number {
   }
 };
 
-// The other one of a NaN; in IEEE mode a signalling NaN itself, made quiet. -0 < +0.
+// The smaller or larger of two numbers. If one is NaN, it is the other one; in IEEE mode, a
+// signalling NaN made quiet. -0 < +0.
 template <bool kMax, class N>
 N pick(N a, N b, bool ieee) {
   const bool first = kMax ? a.value > b.value : a.value < b.value;
@@ -77,7 +78,7 @@ void finish_choice(Wave& w, const Instruction& in, Row* result) {
   }
 }
 
-// F(ieee, numbers...)
+// Handler of F(ieee, numbers...).
 template <class T, int kArity, class F>
 Execute choosing(F) {
   return [](Wave& w, const Instruction& in) {
@@ -108,7 +109,7 @@ void add(Semantics& all, const std::string& type) {
   }
 }
 
-// The same of both halves of a register.
+// Handler of F(ieee, numbers...) on both halves of a register.
 template <int kArity, class F>
 Execute packed_choice(F) {
   return [](Wave& w, const Instruction& in) {

@@ -1,4 +1,4 @@
-// VOP3P but for matrices: two values per register, or two f32 in two registers, and dot products.
+// VOP3P without matrices: two values per register, or two f32 in two registers, and dot products.
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
@@ -9,7 +9,7 @@ using i16 = int16_t;
 using u32 = uint32_t;
 using i32 = int32_t;
 
-// v_pk_*_f32: dst dword 0 from the dwords of the sources that op_sel names, dword 1 by op_sel_hi.
+// Handler of v_pk_*_f32. op_sel names the sources' dwords for dst dword 0, op_sel_hi for dword 1.
 template <int kArity, class F>
 Execute packed_f32(F) {
   return [](Wave& w, const Instruction& in) {
@@ -51,7 +51,8 @@ void move_two(Wave& w, const Instruction& in) {  // v_pk_mov_b32
   blend(register_row(w, in.dst[0], 1), high, exec);
 }
 
-// A VOP2 opcode on packed values has no op_sel: both halves of all sources, in place.
+// Makes a packed instruction of a VOP2 opcode, which has no op_sel: it uses both halves of all
+// sources in place.
 Instruction both_halves(const Instruction& vop2) {
   Instruction packed = vop2;
   packed.op_sel = packed.neg_lo = packed.neg_hi = 0;
@@ -59,8 +60,8 @@ Instruction both_halves(const Instruction& vop2) {
   return packed;
 }
 
-// Sums of exactly 0 are -0 if MODE rounds down, and `compute` again tells which (see Of::sums): it
-// fills `row`, of which only the zeros change.
+// Replaces sums of exactly 0 by -0 if MODE rounds down (see Of::sums). `compute` fills `row` again
+// with that rounding; only its zeros change.
 template <class Compute>
 void zeros_rounded_down(Row& row, Compute compute) {
   const Row nearest = row;
@@ -72,7 +73,7 @@ void zeros_rounded_down(Row& row, Compute compute) {
     if (nearest.lane[lane] != 0) row.lane[lane] = nearest.lane[lane];
 }
 
-// Both halves of 16 bits. F takes integers of type T, or f32 or f64 values of f16.
+// Handler of F on both 16-bit halves. F takes integers of type T, or f32 or f64 values of f16.
 template <int kArity, class T, class F>
 Execute packed_16(F) {
   constexpr bool kFloat = std::is_floating_point_v<T>;
@@ -150,7 +151,7 @@ void add_16(Semantics& all) {
 
 // ---- dot products: S2 + sum over the parts, in order ----
 
-// Integers of kBits; i32 and u32 sums, saturated where the instruction clamps.
+// Dot products of integers of kBits, with i32 or u32 sums, saturated if the instruction clamps.
 template <class T, int kBits>
 void dot_integer(Wave& w, const Instruction& in) {
   Row result;
@@ -167,8 +168,9 @@ void dot_integer(Wave& w, const Instruction& in) {
   finish<u32>(w, in, &result);
 }
 
-// Two products of 16-bit floats, which are exact in f32 but for extremes, and two f32 additions;
-// kLast: S2 is added last. Rounded to nearest, whatever MODE says; denormals are kept.
+// Dot product of two pairs of 16-bit floats: two products, exact in f32 but for extremes, and two
+// f32 additions. kLast: S2 is added last. Rounds to nearest regardless of MODE, and keeps
+// denormals.
 template <Format F, bool kLast>
 void dot_float(Wave& w, const Instruction& in) {
   Row sources[2][2], scratch, result;

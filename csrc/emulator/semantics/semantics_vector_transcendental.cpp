@@ -1,9 +1,10 @@
-// exp, log, rcp, rsq, sqrt, sin, cos, and what takes numbers apart: fract, floor, frexp, ldexp.
+// exp, log, rcp, rsq, sqrt, sin, cos; and functions on parts of numbers: fract, floor, frexp,
+// ldexp.
 //
-// Hardware computes the first group within 1 ulp; here they are the double-precision value rounded
-// once to the nearest. The f32 ones but sin and cos know no denormals: inputs and results are
-// flushed whatever MODE says (CDNA ISA guides, "denormals are flushed"; why LLVM scales around them:
-// AMDGPULegalizerInfo, "needsDenormHandlingF32"); sin, cos and the f16 ones follow MODE.
+// Hardware computes the first group within 1 ulp. Here results are the double-precision value
+// rounded once to nearest. In f32 all but sin and cos flush denormal inputs and results regardless
+// of MODE (CDNA ISA guides, "denormals are flushed"; LLVM scales around them in
+// AMDGPULegalizerInfo, "needsDenormHandlingF32"). sin, cos and the f16 functions follow MODE.
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
@@ -13,7 +14,7 @@ constexpr double kPi = 3.14159265358979323846, kLog2E = 1.44269504088896340736;
 
 double as_double(int64_t bits) { return std::bit_cast<double>(bits); }
 
-// 2^x within 2^-48, for |x| < 1000; a series on [-0.5, 0.5] so that lanes vectorise.
+// 2^x within 2^-48 for |x| < 1000, by a series on [-0.5, 0.5], so that lanes vectorise.
 inline double exp2_series(double x) {
   const double shifted = x + 0x1.8p52;  // rounds x to the integer in its low bits
   const double fraction = (x - (shifted - 0x1.8p52)) * 0.693147180559945309417;
@@ -52,8 +53,9 @@ inline double log2_of(float value) {
   return value != value ? double(value) : result;
 }
 
-// Of x turns: reduced exactly to a quarter of one, so that whole, half and quarter turns give 0 and 1
-// without an error. A zero is +0 but for sin(-0) (CDNA ISA guides, the examples of V_SIN_F32).
+// Sine of x turns. x is reduced exactly to a quarter turn, so that whole, half and quarter turns
+// give 0 and 1 without an error. Zeros are +0, except sin(-0) (CDNA ISA guides, the examples of
+// V_SIN_F32).
 double sin_of(float x) {
   if (!std::isfinite(x)) return NAN;
   const double turn = double(x) - std::nearbyint(double(x)), size = std::fabs(turn);
@@ -72,7 +74,7 @@ inline float flushed(float value) {
   return as_float(bits & 0x7f800000u ? bits : bits & 0x80000000u);
 }
 
-// NaN results have one value, of NaN sources the quiet payload.
+// Handler of an f32 function. NaN results have one value, or the quiet payload of a NaN source.
 template <bool kFlushes = true, class F>
 Execute f32(F) {
   return [](Wave& w, const Instruction& in) {
@@ -110,7 +112,7 @@ void add_functions(Semantics& all) {
   all["v_sqrt_f64"] = arithmetic([](double a) { return std::sqrt(a); });
 }
 
-// Below 1, as the ISA promises: the largest number under it.
+// Fraction of a number. The ISA promises a result below 1, so 1 becomes the largest number below 1.
 template <class T>
 T fraction(T a) {
   const T largest = sizeof(T) == 4 ? T(0x1.fffffep-1) : T(0x1.fffffffffffffp-1);
@@ -118,8 +120,8 @@ T fraction(T a) {
   return result < largest ? result : result == result ? largest : result;
 }
 
-// Significand in [0.5, 1) with its sign, and exponent: 0 for infinity and NaN, whose significand
-// they are themselves.
+// Significand in [0.5, 1) with its sign. Infinity and NaN are their own significand, with exponent
+// 0.
 template <class T>
 T significand(T a) {
   int exponent;
@@ -132,7 +134,8 @@ int32_t exponent(T a) {
   return exponent;
 }
 
-// Exact but for what leaves the range; in double first, so that f32 results round once.
+// Scales by a power of 2, exactly within f32's range. It computes in double, so that results round
+// once.
 float scaled(float a, int32_t power) {
   return float(std::ldexp(double(a), power < -400 ? -400 : power > 400 ? 400 : power));
 }

@@ -11,8 +11,8 @@ namespace hk::emulator::timing {
 namespace {
 
 using P = Parameter;
-constexpr uint32_t kSlot = 4;                // clocks between a SIMD's issue slots
-constexpr int kMostVm = 63, kMostLgkm = 15;  // what the counters hold
+constexpr uint32_t kSlot = 4;                // clocks from one of a SIMD's issue slots to the next
+constexpr int kMostVm = 63, kMostLgkm = 15;  // largest values of the counters
 
 struct Group {
   uint32_t running = 0, arrived = 0;
@@ -21,8 +21,8 @@ struct Group {
 
 struct Simd {
   uint64_t vector_free = 0, matrix_free = 0;
-  std::array<uint64_t, kUnits> taken{};  // slot in which a unit took an instruction, + 1
-  std::vector<WaveClock*> waves;         // by priority, then age
+  std::array<uint64_t, kUnits> taken{};  // 1 + the slot in which a unit last took an instruction
+  std::vector<WaveClock*> waves;         // sorted by priority, then age
 };
 
 class ComputeUnit {
@@ -84,7 +84,7 @@ class ComputeUnit {
 
   void issue_slot(Simd& simd, uint64_t now) {
     bool reorder = false, ended = false;
-    for (size_t i = 0; i < simd.waves.size(); ++i) {  // waves may join while it runs
+    for (size_t i = 0; i < simd.waves.size(); ++i) {  // waves may join during the loop
       WaveClock& w = *simd.waves[i];
       if (w.wake > now) continue;
       const TraceStep& step = (*w.steps)[w.next];
@@ -110,7 +110,7 @@ class ComputeUnit {
     }
   }
 
-  // Attributes a wave's time since it was last looked at.
+  // Accounts a wave's time since `seen` to the reason why it waited.
   void account(WaveClock& w, uint64_t now) {
     if (now <= w.seen) return;
     const uint32_t instruction = (*w.steps)[w.next].instruction;
@@ -129,7 +129,8 @@ class ComputeUnit {
     time_.events.add(UnitEvent{o.unit, uint16_t(w.simd), start, o.busy});
   }
 
-  // The first clock at which it could issue, as things are; later than `now`: and why.
+  // First clock at which a wave could issue, as seen at `now`. If it is later than `now`, sets
+  // `why`.
   uint64_t ready_at(const Simd& simd, WaveClock& w, const Operation& o, uint64_t now, Stall& why) {
     uint64_t ready = now;
     const auto until = [&](uint64_t clock, Stall reason) {
@@ -205,7 +206,7 @@ class ComputeUnit {
         break;
       default: break;
     }
-    // a jump's or an s_nop's own clocks are its own, not its successor's
+    // clocks of a jump or an s_nop count for itself, not for its successor
     if (w.wake > w.seen) account(w, w.wake);
     ++w.next;
   }
@@ -285,9 +286,9 @@ class ComputeUnit {
   const uint32_t forward_;
   std::array<Simd, kSimds> simds_;
   std::vector<Group> groups_;
-  std::vector<size_t> done_;  // per slot: workgroups that have begun
+  std::vector<size_t> done_;  // number of workgroups that have begun, per slot
   std::vector<uint32_t> finished_;
-  uint64_t ages_ = 0, live_ = 0;  // waves that have begun; that have not ended
+  uint64_t ages_ = 0, live_ = 0;  // waves that have begun, and those not yet ended
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// One CU in time: replays traces of workgroups on four SIMDs.
+// The timing of one CU: replays traces of workgroups on four SIMDs.
 //
-// A SIMD has an issue slot every 4 clocks. In it each of its waves may issue one instruction, and
-// each unit takes one, from the wave with the highest priority (s_setprio), then the oldest. Vector
-// ALU and matrix unit are the SIMD's own; LDS and memory path are the CU's. A slot of the CU runs
-// its workgroups one after another.
+// A SIMD has an issue slot every 4 clocks. In a slot each of its waves may issue one instruction,
+// and each unit takes one, from the wave with the highest priority (s_setprio), then the oldest.
+// Each SIMD has a vector ALU and a matrix unit; the CU's SIMDs share the LDS and the memory path. A
+// slot of the CU runs its workgroups one after another.
 #pragma once
 
 #include <array>
@@ -20,36 +20,36 @@ namespace hk::emulator::timing {
 
 struct InstructionTime {
   Unit unit = Unit::none;
-  uint64_t executed = 0, issue = 0;  // clocks of its issue slots
+  uint64_t executed = 0, issue = 0;  // issue: clocks of its issue slots
   std::array<uint64_t, kStalls> stalled{};
 };
 
 struct WorkgroupTime {
-  uint32_t trace = 0, slot = 0;  // which trace it replays, where
+  uint32_t trace = 0, slot = 0;  // number of the trace that it replays, and its slot
   uint64_t start = 0, end = 0;
-  uint64_t loop_start = 0, loop_end = 0;  // of the instructions marked as the loop; 0: none
-  uint64_t wave_clocks = 0;               // from its start to the end of each wave, all together
+  uint64_t loop_start = 0, loop_end = 0;  // of the marked loop's instructions; 0: none
+  uint64_t wave_clocks = 0;               // from its start to each wave's end, summed over waves
 };
 
 struct CuTime {
   uint64_t clocks = 0;
   std::vector<WorkgroupTime> workgroups;
-  std::vector<InstructionTime> instructions;  // by index in the program, all waves together
-  // Clocks for which units worked, and for which their ports were taken; SIMDs' averaged over four.
+  std::vector<InstructionTime> instructions;  // by index in the program, summed over waves
+  // Clocks in which units worked, or their ports were taken; units of SIMDs are averaged over four.
   double vector_busy = 0, matrix_busy = 0, matrix_issue = 0, lds_busy = 0, scalar_busy = 0;
   MemoryUse memory;
-  double matrix_flops = 0;  // executed, useful or not
+  double matrix_flops = 0;  // FLOPs executed, useful or not
   Events events;
 };
 
-// What a CU is given.
+// The work of a CU.
 struct CuWork {
   const Trace* trace = nullptr;
-  std::vector<std::vector<uint32_t>> slots;  // per slot: traces, one after another
-  std::vector<uint64_t> starts;              // of each slot's first workgroup
+  std::vector<std::vector<uint32_t>> slots;  // traces that each slot runs one after another
+  std::vector<uint64_t> starts;              // start of each slot's first workgroup
   MemoryShare share{};
-  uint32_t loop_begin = 0, loop_end = 0;    // of the program: the loop
-  uint64_t events_from = 0, events_to = 0;  // clocks of which to keep the events
+  uint32_t loop_begin = 0, loop_end = 0;    // the loop, as instructions of the program
+  uint64_t events_from = 0, events_to = 0;  // clocks in which events are kept
 };
 
 CuTime replay(const CuWork& work, const Parameters& parameters);

@@ -11,8 +11,8 @@ using P = Parameter;
 
 DeviceTime schedule(std::span<const double> lengths, uint32_t slots, const Parameters& parameters) {
   const uint32_t xcds = parameters.whole(P::xcds);
-  const uint32_t units = std::max(1u, parameters.whole(P::compute_units) / xcds);  // of an XCD
-  // Of each XCD: when its slots are free; which slot of its CU; which CU.
+  const uint32_t units = std::max(1u, parameters.whole(P::compute_units) / xcds);  // CUs of an XCD
+  // The slots of an XCD: time at which the slot is free, number of the slot in its CU, CU.
   using Slot = std::tuple<double, uint32_t, uint32_t>;
   using Free = std::priority_queue<Slot, std::vector<Slot>, std::greater<>>;
   std::vector<Slot> all;

@@ -1,4 +1,4 @@
-// What happens on a CU in a span of clocks: for the picture.
+// Events of a CU in a span of clocks, for the picture.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ struct WaveEvent {
   uint16_t wave, simd;
   uint32_t instruction;
   uint64_t start, clocks;
-  bool waits;    // or issues
-  uint8_t what;  // a Stall, or a Unit
+  bool waits;    // true: the wave waits; false: it issues
+  uint8_t what;  // the Stall if it waits, else the Unit
 };
 
 struct UnitEvent {
   Unit unit;
-  uint16_t simd;  // of a unit that each SIMD has; else 0
+  uint16_t simd;  // SIMD of the unit; 0 for units of the CU
   uint64_t start, clocks;
 };
 
 struct Events {
-  uint64_t from = 0, to = 0;  // what overlaps these clocks is kept
+  uint64_t from = 0, to = 0;  // events that overlap these clocks are kept
   std::vector<WaveEvent> waves;
   std::vector<UnitEvent> units;
 

@@ -8,7 +8,7 @@ namespace hk::emulator::timing {
 using P = Parameter;
 
 uint64_t LdsPath::free_at(uint64_t now) {
-  while (!landings_.empty() && landings_.top().first <= now) {  // these had it for a while
+  while (!landings_.empty() && landings_.top().first <= now) {  // landings before `now`
     use(landings_.top().first, landings_.top().second);
     landings_.pop();
   }

@@ -1,4 +1,5 @@
-// The LDS of one CU: instructions, and copies from global memory as they land. Time is in clocks.
+// The timing of a CU's LDS: instructions, and copies from global memory that land. Time is in
+// clocks.
 #pragma once
 
 #include <functional>
@@ -14,18 +15,18 @@ namespace hk::emulator::timing {
 
 class LdsPath {
  public:
-  // `events` gets the clocks in which it works.
+  // `events` gets the clocks in which the LDS works.
   LdsPath(const Parameters& parameters, Events& events)
       : parameters_(parameters), events_(events) {}
 
-  // Earliest clock from which an instruction is taken, as seen at `now`.
+  // Earliest clock at which the LDS takes an instruction, as seen at `now`.
   uint64_t free_at(uint64_t now);
-  // An instruction issued at `now`: when a wait sees it done.
+  // Issues an instruction at `now`; returns the clock at which a wait sees it done.
   uint64_t issue(uint64_t now, const TraceStep& step, const Operation& o);
-  // What a copy brings is there at `now`.
+  // Called when the data of a copy arrive, at `now`.
   void land(uint64_t now, const TraceStep& copy);
 
-  double busy = 0;  // clocks for which it works
+  double busy = 0;  // clocks in which the LDS works
 
  private:
   void use(uint64_t from, uint64_t clocks);
@@ -33,7 +34,7 @@ class LdsPath {
   const Parameters& parameters_;
   Events& events_;
   uint64_t free_ = 0;
-  using Landing = std::pair<uint64_t, uint64_t>;  // when, for how many clocks
+  using Landing = std::pair<uint64_t, uint64_t>;  // start and number of clocks
   std::priority_queue<Landing, std::vector<Landing>, std::greater<>> landings_;
 };
 

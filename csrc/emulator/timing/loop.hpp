@@ -1,4 +1,4 @@
-// The loop of a kernel, from what its waves executed.
+// Finds the main loop of a kernel in the trace of its waves.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Loop {
   uint32_t begin = 0, end = 0;
 };
 
-// Of the jumps back, the one over most instructions, counted as often as it was taken.
+// The loop of the backward jump over the most instructions, counted as often as it was taken.
 Loop steady_loop(const Trace& trace);
 
 }  // namespace hk::emulator::timing

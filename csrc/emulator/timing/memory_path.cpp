@@ -8,7 +8,7 @@ namespace hk::emulator::timing {
 using P = Parameter;
 
 MemoryShare memory_share(const Parameters& parameters, uint32_t active, double clock_ghz) {
-  const double clocks_per_us = clock_ghz * 1e3 * active;  // of all CUs
+  const double clocks_per_us = clock_ghz * 1e3 * active;  // summed over all active CUs
   const auto share = [&](P terabytes) {
     return std::min(parameters[P::compute_unit_fabric],
                     parameters[terabytes] * 1e6 / clocks_per_us);
@@ -45,8 +45,8 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
     use.hbm_written_bytes += alone;
     return uint64_t(std::ceil(std::max(done, pass(hbm_, use.hbm_busy, cost / share_.hbm) - burst)));
   }
-  // Of what others fetch too the L2 has a share. Misses are charged when a whole instruction's have
-  // come together, so that most instructions have the latency of a hit.
+  // The L2 already has a share of the sectors that other workgroups fetch, too. Misses are charged
+  // once they add up to a whole instruction's, so that most instructions have the latency of a hit.
   misses_ += step.shared * (1 - parameters_[P::l2_hits]);
   double beyond = alone;
   if (step.shared > 0 && misses_ >= step.shared) {

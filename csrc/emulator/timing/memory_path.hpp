@@ -1,5 +1,5 @@
-// Vector memory of one CU: address path and L1, then L2, Infinity Cache and HBM, each with a
-// bandwidth (this CU's share of the device's) and a latency. Time is in clocks.
+// The timing of a CU's vector memory: address path and L1, then L2, Infinity Cache and HBM. Each
+// has a bandwidth (this CU's share of the device's) and a latency. Time is in clocks.
 #pragma once
 
 #include "machine/trace.hpp"
@@ -8,13 +8,13 @@
 
 namespace hk::emulator::timing {
 
-// What one of `active` CUs gets of the device, in bytes per clock.
+// Share of the device's bandwidths that each of `active` CUs gets, in bytes per clock.
 struct MemoryShare {
   double fabric, hbm;
 };
 MemoryShare memory_share(const Parameters& parameters, uint32_t active, double clock_ghz);
 
-// Clocks for which each stage worked, and bytes that passed it.
+// Clocks in which each stage worked, and bytes that passed it.
 struct MemoryUse {
   double path_busy = 0, l2_busy = 0, fabric_busy = 0, hbm_busy = 0;
   double l2_bytes = 0, fabric_bytes = 0, hbm_read_bytes = 0, hbm_written_bytes = 0;
@@ -26,9 +26,9 @@ class MemoryPath {
   MemoryPath(const Parameters& parameters, MemoryShare share, Events& events)
       : parameters_(parameters), share_(share), events_(events) {}
 
-  // Earliest clock from which an instruction is taken.
+  // Earliest clock at which the path takes an instruction.
   uint64_t free_at() const;
-  // An instruction issued at `now`: when a wait sees it done.
+  // Issues an instruction at `now`; returns the clock at which a wait sees it done.
   uint64_t issue(uint64_t now, const TraceStep& step, Role role);
 
   MemoryUse use;
@@ -37,8 +37,8 @@ class MemoryPath {
   const Parameters& parameters_;
   MemoryShare share_;
   Events& events_;
-  double path_ = 0, l2_ = 0, fabric_ = 0, hbm_ = 0;  // when each is free
-  double misses_ = 0;  // of shared sectors, not yet charged: less than one instruction's
+  double path_ = 0, l2_ = 0, fabric_ = 0, hbm_ = 0;  // clocks at which each is free
+  double misses_ = 0;  // misses of shared sectors not yet charged, fewer than an instruction's
 };
 
 }  // namespace hk::emulator::timing

@@ -1,4 +1,4 @@
-// What fits on a CU.
+// Number of workgroups that fit on a CU.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace hk::emulator::timing {
 
-inline constexpr uint32_t kSimds = 4;  // of a CU
+inline constexpr uint32_t kSimds = 4;  // SIMDs of a CU
 
-// Workgroups that fit on a CU at once. Throws std::invalid_argument if not even one does.
+// Number of workgroups that fit on a CU at once. Throws std::invalid_argument if none fits.
 uint32_t resident_workgroups(const Trace& trace, const Parameters& parameters);
 
 }  // namespace hk::emulator::timing

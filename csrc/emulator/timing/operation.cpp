@@ -24,7 +24,7 @@ uint32_t vector_clocks(const Prepared& p, const Parameters& parameters) {
   return parameters.whole(is_wide(name) ? P::vector_wide : P::vector);
 }
 
-// Clocks for 64 lanes without conflicts.
+// Clocks of the LDS for 64 lanes without conflicts.
 uint32_t lds_clocks(const Prepared& p, const Parameters& parameters) {
   const Class cls = p.instruction->opcode->cls;
   const uint32_t bytes = std::max<uint32_t>(p.memory.bytes, 4) * kLanes * p.memory.accesses;

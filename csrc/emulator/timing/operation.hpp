@@ -1,4 +1,4 @@
-// What an instruction asks of a CU: which unit, for how long, what it waits for.
+// Demands of an instruction on a CU: its unit, the clocks that it takes, and what it waits for.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace hk::emulator::timing {
 
-// Where an instruction issues to. Each SIMD issues at most one instruction to each in an issue slot.
-// `none` is for what no unit executes: waits, barriers, priorities, s_nop.
+// Units that instructions issue to. Each SIMD issues at most one instruction to each unit in an
+// issue slot. `none` is for instructions that no unit executes: waits, barriers, priorities, s_nop.
 enum class Unit : uint8_t { scalar, vector, matrix, lds, memory, scalar_memory, branch, none };
 inline constexpr int kUnits = int(Unit::none) + 1;
 const char* unit_name(Unit unit);
@@ -19,18 +19,18 @@ enum class Role : uint8_t { plain, wait, barrier, end, priority, load, store, co
 struct Operation {
   Unit unit = Unit::none;
   Role role = Role::plain;
-  uint32_t busy = 0;                 // clocks of its unit; of the LDS: without conflicts
+  uint32_t busy = 0;                 // clocks of its unit; for the LDS without conflicts
   uint32_t issue = 4;                // clocks until the wave issues its next instruction
-  int16_t vmcnt = -1, lgkmcnt = -1;  // a wait's
+  int16_t vmcnt = -1, lgkmcnt = -1;  // counters that a wait waits for; -1: none
   int8_t priority = 0;
   bool counts_vm = false, counts_lgkm = false;
   uint8_t num_reads = 0, num_writes = 0;
   Registers reads[7], writes[2];
-  // Of a matrix instruction: the read that is its accumulator, or -1.
+  // Index in `reads` of a matrix instruction's accumulator; -1: none.
   int8_t accumulator = -1;
 };
 
-// By index in the program.
+// Operations of a program's instructions, by index.
 std::vector<Operation> operations(const Program& program, const Parameters& parameters);
 
 }  // namespace hk::emulator::timing

@@ -20,8 +20,9 @@ constexpr Estimate guessed(double value, double low, double high) {
 
 #define ROW(name) Parameter::name, #name
 
-// Columns: name, unit, what it is, source, gfx950, gfx942. "guides": AMD's CDNA3 and CDNA4 ISA guides
-// and white papers. "calibrated": chosen so that published kernels come out (docs/timing.md).
+// The parameters. Columns: name, unit, meaning, source, gfx950, gfx942. "guides": AMD's CDNA3 and
+// CDNA4 ISA guides and white papers. "calibrated": chosen to fit published kernels
+// (docs/timing.md).
 constexpr ParameterRow kRows[] = {
     // The device
     {ROW(compute_units), "", "CUs that take workgroups", "product pages", published(256),
@@ -38,7 +39,7 @@ constexpr ParameterRow kRows[] = {
      "figures of memory-bound kernels", calibrated(4.7, 3, 7), guessed(4.7, 3, 8)},
     {ROW(workgroup_start), "clocks", "from a workgroup's end to its successor's first instruction",
      "attention figures", guessed(250, 100, 1000), guessed(250, 100, 1000)},
-    // What fits on a CU
+    // Limits of what fits on a CU
     {ROW(waves_per_simd), "", "resident at most", "guides", published(8), published(8)},
     {ROW(registers), "", "VGPRs and AGPRs per lane and SIMD", "guides", published(512),
      published(512)},
@@ -122,9 +123,9 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
-// What a value would have to be; empty if it is.
+// The condition that a value does not meet; empty: it meets all.
 std::string refusal(const ParameterRow& row, double value) {
-  constexpr double kMost = 1e9;  // of which sums are exact
+  constexpr double kMost = 1e9;  // sums of such values are exact
   const bool finite = std::isfinite(value) && value >= 0 && value <= kMost;
   if (row.unit == "") {  // a count
     constexpr double kMostUnits = 65536;

@@ -1,4 +1,4 @@
-// Every number of the timing model: one row each, a column per arch, with where it comes from.
+// All parameters of the timing model: a row for each, with a column per arch and its source.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace hk::emulator::timing {
 
-// Names are those of `--set name=value`.
+// Names of the parameters, also for `--set name=value`.
 // clang-format off
 #define HK_TIMING_PARAMETERS(X) \
   X(compute_units) X(xcds) X(clock) X(clock_idle) X(clock_loaded) X(launch) X(dependent_gap) \
@@ -35,7 +35,7 @@ inline constexpr size_t kParameters = size_t(Parameter::count);
 
 enum class Certainty : uint8_t { published, calibrated, guessed };
 
-// A value with the range that it may lie in.
+// A value with the range in which it may lie.
 struct Estimate {
   double value, low, high;
   Certainty certainty;
@@ -51,7 +51,7 @@ struct ParameterRow {
 
 std::span<const ParameterRow> parameter_rows();  // in the order of `Parameter`
 
-// The values for one arch. Clocks, bytes per clock, ...: see the table.
+// Values of the parameters for one arch; the table gives their units.
 class Parameters {
  public:
   explicit Parameters(Arch arch);

@@ -1,4 +1,4 @@
-// Why a wave did not issue.
+// Reasons why a wave did not issue.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ enum class Stall : uint8_t {
   matrix_busy,
   vector_busy,
   lds_busy,     // its queue is full
-  memory_busy,  // likewise
-  other_wave,   // took the unit in this slot
+  memory_busy,  // its queue is full
+  other_wave,   // another wave took the unit in this slot
   itself,       // s_nop, s_sleep, jumps
   count
 };

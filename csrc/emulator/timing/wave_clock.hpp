@@ -1,4 +1,4 @@
-// One wave in time: where it is in its trace, and what it waits for.
+// The timing of one wave: its position in its trace, and what it waits for.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 class Outstanding {
  public:
   void add(uint64_t done, bool in_order);
-  // The first clock at which at most `left` are outstanding.
+  // First clock at which at most `left` instructions are outstanding.
   uint64_t at_most(int left) const;
   void drop_done(uint64_t now);
 
  private:
   std::vector<uint64_t> done_;  // ascending
-  uint64_t newest_ = 0;         // of those that return in order
+  uint64_t newest_ = 0;         // latest clock of those that return in order
 };
 
 struct WaveClock {
@@ -32,19 +32,19 @@ struct WaveClock {
   uint32_t group = 0, index = 0, simd = 0;
   int priority = 0;
   uint64_t age = 0;
-  uint64_t wake = 0;          // it cannot issue before
-  uint64_t seen = 0;          // up to here its time is accounted for
-  Stall why = Stall::itself;  // since then
+  uint64_t wake = 0;          // clock before which the wave cannot issue
+  uint64_t seen = 0;          // clock up to which its time is accounted for
+  Stall why = Stall::itself;  // reason of its wait since then
   bool at_barrier = false;
   Outstanding vm, lgkm;
 
-  // Matrix results: when anything may read a register, and the first register of the accumulator
-  // that wrote it.
+  // Matrix results by register: the clock from which any instruction may read the register, and the
+  // first register of the accumulator that wrote it.
   std::array<uint64_t, 512> result{};
   std::array<uint16_t, 512> owner{};
   uint64_t last_result = 0;
 
-  // The first clock at which no operand waits for a matrix result.
+  // First clock at which no operand waits for a matrix result.
   uint64_t results_ready(const Operation& o, uint32_t forward) const;
   void note_matrix(const Operation& o, uint64_t ready);
 };

@@ -1,4 +1,4 @@
-"""How a launch of attention is dealt on a GPU, and why: the choice and its rivals."""
+"""Explains how attention's rows and keys are dealt on a GPU: the choice and its rivals."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from hk_backend.timing.workloads import attention, merge
 
 @dataclass(frozen=True)
 class Rival:
-    """One way to deal rows and keys.
+    """One way to deal rows and keys to workgroups.
 
     Args:
-        rows: of a workgroup. parts: of the keys, each of `keys`. workgroups: of the launch, by the
-            planner.
-        planned: microseconds by the planner. clocked: by the timing model; None: not asked for.
+        rows: number of rows of a workgroup.
+        parts: number of parts of the keys.
+        keys: number of keys of a part.
+        workgroups: number of workgroups of the launch.
+        planned: the planner's time in microseconds.
+        clocked: the timing model's time in microseconds; None: not asked for.
     """
 
     rows: int
@@ -34,7 +37,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`rivals`: the first is the choice."""
+    """All ways to deal a step of attention. `rivals`: the first is the planner's choice."""
 
     shape: attention.Shape
     head_size: int
@@ -42,7 +45,10 @@ class Explanation:
     rivals: list[Rival]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; times in microseconds, both kernels and the gaps before them included."""
+        """The explanation as plain data.
+
+        Times are in microseconds and include both kernels and the gaps before them.
+        """
         return {
             **asdict(self.shape),
             "head_size": self.head_size,
@@ -60,14 +66,14 @@ def explain(
     clocked: int = 0,
     say: Callable[[str], object] = print,
 ) -> Explanation:
-    """Of bf16 in pages of 16 tokens.
+    """Explain attention over bf16 keys in pages of 16 tokens.
 
     Args:
-        clocked: how many of the rivals the timing model times.
+        clocked: number of rivals that the timing model times.
 
     Raises:
-        ValueError: no kernels of this head size.
-        RuntimeError: a kernel that cannot go on in the emulator.
+        ValueError: there are no kernels for this head size.
+        RuntimeError: the emulator cannot execute a kernel to its end.
     """
     if head_size not in COSTS:
         there = " or ".join(map(str, COSTS))
@@ -105,7 +111,7 @@ def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
 
 
 def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:
-    """Microseconds of all launches of a way, one behind another."""
+    """Microseconds of all launches of one way, one after the other in a stream."""
     from hk_backend.timing.launch import trace
     from hk_backend.timing.model import time
 

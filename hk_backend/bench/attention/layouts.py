@@ -1,4 +1,4 @@
-"""Paged caches to benchmark with, in every form that an engine's cache has.
+"""Paged caches to benchmark with, in every layout that an engine's cache has.
 
 Each is filled from canonical `[B, H, N, D]` keys and values: blocks, KV heads, tokens, channels.
 """
@@ -36,10 +36,12 @@ def _cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
 
 
 def _cpu_attn_amx(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
-    """Keys `[N/16, D/2, 16, 2]`, then values `[D/16, N/2, 16, 2]`, of each block and head.
+    """The cache of vLLM's CPU attention with AMX.
+
+    Each block and head has keys `[N/16, D/2, 16, 2]`, then values `[D/16, N/2, 16, 2]`.
 
     Raises:
-        ValueError: tokens of a block, or channels, that are not a multiple of 16.
+        ValueError: the tokens of a block, or the channels, are not a multiple of 16.
     """
     if keys.shape[2] % 16 or keys.shape[3] % 16:
         raise ValueError(
@@ -65,7 +67,7 @@ def _aiter_shuffled(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
 
 
 def _split_channels(keys: torch.Tensor) -> torch.Tensor:
-    """`[B, H, D/x, N, x]`, x elements of 16 bytes."""
+    """The keys as `[B, H, D/x, N, x]`, where x elements are 16 bytes."""
     x = 16 // keys.element_size()
     split: torch.Tensor = keys.unflatten(3, (-1, x))
     return split.permute(0, 1, 3, 2, 4).contiguous()
@@ -80,17 +82,21 @@ LAYOUTS: dict[str, Build] = {
     "rocm_attn": _rocm_attn,
     "aiter_shuffled": _aiter_shuffled,
 }
-"""nhd, hnd: two tensors. packed: `[B,H,N,2D]` (TRITON_ATTN, AITER). The others by their engine."""
+"""Functions that build a cache, by the name of its layout.
+
+nhd, hnd: two tensors. packed: `[B,H,N,2D]` (TRITON_ATTN, AITER). The other layouts have the names
+of the engines' backends that use them.
+"""
 
 
 def paged(
     keys: torch.Tensor, values: torch.Tensor, layout: str, block_size: int
 ) -> tuple[PagedKV, torch.Tensor]:
-    """One request's packed keys and values `[tokens, kv_heads, head_size]` as a shuffled cache.
+    """Put one request's packed keys and values `[tokens, kv_heads, head_size]` into a cache.
 
     Returns:
-        the cache, and its block table `[1, blocks]`: blocks in random order, as in a server that
-        has run for a while.
+        the cache, and its block table `[1, blocks]`. The blocks lie in random order, as in a server
+        that has run for a while.
     """
     tokens, heads, size = keys.shape
     blocks = -(-tokens // block_size)

@@ -1,12 +1,14 @@
-"""`attention_prefill` against torch's `scaled_dot_product_attention` on the same tensors.
+"""Times `attention_prefill` against torch's `scaled_dot_product_attention` on the same tensors.
 
-One case is one causal request of `tokens` tokens after others that are cached. The candidates
-alternate: SDPA on the same packed tensors; SDPA on copies that were expanded to all heads and
-re-laid for it beforehand; HK on the packed tensors; HK on paged caches with the same keys and
-values; and one large float32 matmul of torch's, the rate that this machine reaches with nothing but
-arithmetic to do.
-Causal work is counted as what the mask leaves: `4 * head_size * heads` for each pair of a query and
-a key that it sees.
+One case is one causal request of `tokens` new tokens after cached ones. Five candidates alternate:
+SDPA on the same packed tensors.
+SDPA on copies that were expanded to all heads and made contiguous beforehand.
+HK on the packed tensors.
+HK on paged caches with the same keys and values.
+One large float32 matmul of torch, whose rate is that of pure arithmetic on this machine.
+
+Causal work counts only what the mask leaves: `4 * head_size * heads` FLOPs for each pair of a query
+and a key that it sees.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 @dataclass(frozen=True)
 class Case:
-    """One shape; `cached`: keys before those of the tokens."""
+    """One shape; `cached`: number of cached keys before those of the new tokens."""
 
     tokens: int
     num_heads: int
@@ -51,7 +53,7 @@ class Case:
 
     @property
     def length(self) -> str:
-        """Tokens, and what is cached: `200+7992`."""
+        """Numbers of new and cached tokens as text: `200+7992`."""
         return f"{self.tokens}+{self.cached}" if self.cached else str(self.tokens)
 
     def __str__(self) -> str:
@@ -61,10 +63,10 @@ class Case:
 
 @dataclass
 class Row:
-    """HK on one case and one kind of keys; rates in GFLOP/s, from medians.
+    """HK's result on one case and one kind of keys; rates in GFLOP/s, from medians.
 
-    `kv`: where HK reads keys and values: "packed" or "LAYOUT/BLOCK_SIZE".
-    Ratios above 1 are wins. `error`: why it was not measured; then every number is missing.
+    `kv`: kind of the keys and values: "packed" or "LAYOUT/BLOCK_SIZE".
+    `error`: reason why HK was not measured; every number is missing then.
     """
 
     case: Case
@@ -80,7 +82,7 @@ class Row:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """HK's rate over each other's; over the packed rate for a paged row."""
+        """Ratios of rates, by column; above 1, the first is faster. `paged/packed`: both HK's."""
         return {
             "hk/sdpa": self.hk / self.sdpa,
             "hk/sdpa_prepared": self.hk / self.sdpa_prepared,
@@ -102,7 +104,7 @@ def cases(
     dtypes: Sequence[str],
     cached: int = 0,
 ) -> list[Case]:
-    """Every combination, dtype outermost, length innermost."""
+    """All combinations of the arguments as cases: dtype outermost, length innermost."""
     grid = itertools.product(dtypes, head_sizes, heads, lengths)
     return [Case(n, query, kv, size, dtype, cached) for dtype, size, (query, kv), n in grid]
 
@@ -141,7 +143,7 @@ def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
 def _baselines(
     case: Case, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> dict[str, Callable[[], torch.Tensor]]:
-    """What HK is compared with, as calls that return `[tokens, num_heads, head_size]`."""
+    """The calls that HK is compared with; `sdpa` returns `[tokens, num_heads, head_size]`."""
     q, k, v = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
     group = case.num_heads // case.num_kv_heads
     prepared_q = q.contiguous()
@@ -164,7 +166,7 @@ def _baselines(
 def _hk_call(
     kind: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    """HK on keys and values of `kind`, into a tensor that is made beforehand, as an engine does."""
+    """A call of HK on keys and values of `kind`; as in an engine, its output exists already."""
     query_start_loc = torch.tensor([0, len(query)], dtype=torch.int32)
     arguments: dict[str, Any]
     if kind == "packed":
@@ -185,8 +187,8 @@ def _hk_call(
 
 
 def _difference(out: torch.Tensor, expected: torch.Tensor) -> str:
-    """Why `out` is not the same attention as `expected` up to rounding; empty if it is."""
-    limit = 2 * tolerance(out.dtype)  # each of the two may be that far from the truth
+    """Why `out` differs from `expected` by more than rounding; empty if it does not."""
+    limit = 2 * tolerance(out.dtype)  # each of the two may differ this much from the exact result
     distance = (out.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1)
     largest = float(distance.max())
     return "" if largest <= limit else f"differs from SDPA by {largest:.1e}, limit {limit:.1e}"

@@ -1,4 +1,4 @@
-"""A sweep over shapes: the options of `hk-backend bench attention` checked, and the run."""
+"""Checks the options of `hk-backend bench attention`, and runs the sweep over shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hk_backend.bench.parse import parse_names, parse_numbers
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to measure: every case with every kind of keys and values."""
+    """The cases to measure, each with every kind of keys and values."""
 
     cases: Sequence[Case]
     kinds: Sequence[str]
@@ -53,9 +53,9 @@ class Sweep:
         return cls(grid, kinds, rounds)
 
     def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
-        """Measure everything: a row per case and kind, failed ones included.
+        """Measure everything; yields one row for each case and kind, failed ones included.
 
-        `on_case` is told what comes next.
+        `on_case` is called with a description of the next case.
         """
         for number, case in enumerate(self.cases, 1):
             on_case(f"{number}/{len(self.cases)}  {case}, {len(self.kinds)} kinds of keys")

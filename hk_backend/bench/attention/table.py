@@ -1,4 +1,4 @@
-"""The rows of `hk-backend bench attention` as a table."""
+"""The table of `hk-backend bench attention`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADINGS = ("dtype", "d", "heads", "N", "keys", *RATE_COLUMNS, *RATIO_COLUMNS, "
 
 
 def cells(row: Row) -> list[str]:
-    """One row as text: rates in GFLOP/s, ratios, spread in percent; a failed one says why."""
+    """The cells of a row: rates in GFLOP/s, ratios, spread in percent; or why the row failed."""
     case = row.case
     shape = [case.dtype, str(case.head_size), f"{case.num_heads}/{case.num_kv_heads}"]
     shape += [case.length, row.kv]

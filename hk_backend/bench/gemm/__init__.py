@@ -1,2 +1,5 @@
-"""The gemm kernels of the GPUs: what launches take by the model's clock or on a GPU, the file of
-times that follows (`hk-backend tune-kernels`), and what others publish beside it."""
+"""Times launches of GPU gemm kernels, on a GPU or by the timing model.
+
+`hk-backend tune-kernels` keeps the times in a file; `bench linear --device` compares them with
+published ones.
+"""

@@ -1,4 +1,4 @@
-"""HK's linear layers on a GPU beside what others publish of theirs (`bench linear --device`)."""
+"""Compares HK's linear layers on a GPU with published times (`bench linear --device`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hk_backend.timing import calibration
 
 @dataclass(frozen=True)
 class Case:
-    """A published figure of a layer with M rows."""
+    """A layer with M rows, and the best published time for it."""
 
     layer: Layer
     m: int
@@ -30,12 +30,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of the weight."""
+        """Name of the weight."""
         return name_of(self.layer.n, self.layer.k)
 
     @property
     def shape(self) -> str:
-        """Of the weight, in numbers."""
+        """Shape of the weight as text, `NxK`."""
         return f"{self.layer.n}x{self.layer.k}"
 
     @property
@@ -48,8 +48,10 @@ class Case:
 
 @dataclass
 class Row:
-    """A case, and the launch that serves it; or why it was not timed. `source`: measured or
-    modelled."""
+    """A case with the launch that serves it, or with the error for which it was not timed.
+
+    `source`: whether the time is measured or modelled.
+    """
 
     case: Case
     source: str
@@ -60,16 +62,16 @@ class Row:
 
     @property
     def model_error(self) -> float | None:
-        """Root mean square, as a share; None: measured."""
+        """Relative root-mean-square error of the timing model; None: the time is measured."""
         return calibration.error_of("gemm") if self.source == MODELLED else None
 
     @property
     def ratios(self) -> dict[str, float]:
-        """HK's speed over stock's: above 1 is a win."""
+        """HK's speed over the published kernel's; above 1 is a win."""
         return {"HK/stock": self.case.stock.microseconds / self.microseconds}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; times in microseconds."""
+        """The row as plain data; times in microseconds."""
         case, layer = self.case, self.case.layer
         data = {
             "format": layer.format,
@@ -96,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True)
 class OnDevice:
-    """Published cases, and who times HK's launches of them."""
+    """Cases with published times, and the timer of HK's launches."""
 
     cases: Sequence[Case]
     timer: Timer
@@ -105,7 +107,7 @@ class OnDevice:
     def parse(
         cls, timer: Timer, timed: Launches, layers: str = "all", tokens: str = "", formats: str = ""
     ) -> OnDevice:
-        """What comma-separated options describe; empty ones leave nothing out.
+        """The cases that comma-separated options describe; an empty option selects all.
 
         Raises:
             typer.BadParameter: an option's value is not valid; the message says what would be.
@@ -130,7 +132,10 @@ class OnDevice:
         )
 
     def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
-        """A row per case, failed ones included; `on_case` is told what was done."""
+        """Yields one row for each case, failed ones included.
+
+        `on_case` is called with a description of each finished case.
+        """
         with ThreadPoolExecutor(self.timer.at_once) as pool:
             for number, row in enumerate(pool.map(self._row, self.cases), 1):
                 on_case(f"{number}/{len(self.cases)}  {row.case}")
@@ -148,7 +153,7 @@ class OnDevice:
 
 
 def published(kernels: Catalogue, compute_units: int, timed: Launches) -> Iterator[Case]:
-    """Every figure of a layer that there are kernels for: the best, where there are several."""
+    """Yields the best published time of each layer and M, if HK has kernels for the layer."""
     for format, n, k in dict.fromkeys((each.format, each.n, each.k) for each in STOCK):
         found = family(kernels, LAYERS[format])
         if found:
@@ -158,7 +163,7 @@ def published(kernels: Catalogue, compute_units: int, timed: Launches) -> Iterat
 
 
 def clock(arch: str) -> Clock:
-    """The timing model, on every core."""
+    """The timing model as a timer that uses every core."""
     return Clock(arch, len(os.sched_getaffinity(0)))
 
 
@@ -173,7 +178,7 @@ NARROW = tables.Narrow(
 
 
 def cells(row: Row) -> list[str]:
-    """One row as text; a failed one says why."""
+    """The cells of a row; a failed row says why."""
     case = row.case
     what = [case.name, case.shape, str(case.m), case.layer.format]
     if row.error:
@@ -196,7 +201,7 @@ TABLE = tables.Comparison(TITLE, HEADINGS, NARROW, cells, ("HK/stock",), "HK/sto
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Wins and losses, and how many the model cannot tell apart from a draw."""
+    """One line: wins, losses, and how many are a draw within the model's error."""
     line = TABLE.summary(rows)
     close = [
         row

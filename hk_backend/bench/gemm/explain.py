@@ -1,4 +1,4 @@
-"""The kernel that serves a linear layer on a GPU: the choice, its rivals, and what bounds them."""
+"""Explains which kernel serves a linear layer on a GPU: choice, rivals, and what bounds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
 from hk_backend.timing.calibration import error_of
 
 RIVALS = 8
-"""The number of launches that are listed, the choice among them."""
+"""Number of launches that are listed, with the choice among them."""
 FLOPS_PER_CLOCK = {"bf16": 4096, "f16": 4096, "e4m3": 8192}
 """FLOPs of a CU per clock, by the format of the activations."""
 BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
@@ -20,11 +20,13 @@ BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
 
 @dataclass(frozen=True)
 class Rival:
-    """A candidate.
+    """A launch that could serve the layer.
 
     Args:
-        workgroups: of the launch. rounds: of them, as many at a time as all CUs hold.
-        planned: microseconds by the planner. clocked: by the timing model; None: not asked for.
+        workgroups: number of workgroups of the launch.
+        rounds: number of rounds in which all CUs take them.
+        planned: the planner's time in microseconds.
+        clocked: the timing model's time in microseconds; None: not asked for.
     """
 
     kernel: str
@@ -38,7 +40,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound of every kernel: microseconds of the matrix units at their peak, of the memory."""
+    """Microseconds that no kernel can go below: matrix units at their peak, and memory."""
 
     matrix: float
     memory: float
@@ -50,7 +52,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known of a layer with M rows.
+    """The launch of a layer with M rows, its rivals and its bound.
 
     `choice`: HK's launch, timed on this machine or planned. `rivals`: the first is the choice.
     """
@@ -62,7 +64,7 @@ class Explanation:
     bound: Bound
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; times in microseconds."""
+        """The explanation as plain data; times in microseconds."""
         layer, choice = self.layer, self.choice
         return {
             "format": layer.format,
@@ -87,10 +89,11 @@ def explain(
     """Explain the launch of a layer with M rows.
 
     Args:
-        timer: the timing model of the GPU. clocked: how many of the rivals it times.
+        timer: the timing model of the GPU.
+        clocked: number of rivals that the timer times.
 
     Raises:
-        RuntimeError: a kernel that cannot go on in the emulator.
+        RuntimeError: the emulator cannot execute a kernel to its end.
     """
     choice = layer.launch(m)
     every = sorted(
@@ -109,7 +112,7 @@ def explain(
 
 
 def bound(layer: Layer, m: int) -> Bound:
-    """The bound by the peaks that the timing model's parameters state."""
+    """The bound that follows from the peak rates in the timing model's parameters."""
     from hk_backend import _emulator
 
     of, n, k = layer.of, layer.n, layer.k

@@ -1,5 +1,6 @@
-"""Launches of gemm kernels timed on a GPU, as an engine's graph replays them: one behind another,
-each with a weight that is no longer in a cache.
+"""Times launches of gemm kernels on a GPU, replayed in a graph like an engine's.
+
+Launches follow each other without a pause, each with a weight that is no longer in a cache.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FP8_BLOCK
 
 FOOTPRINT = 1 << 30
-"""Bytes of weights that are multiplied in turn: four times the last cache of an MI355X."""
+"""Bytes of the weights that take turns: four times the last-level cache of an MI355X."""
 LAUNCHES = 24
-"""At least so many are timed together."""
+"""Fewest launches that are timed together."""
 MOST_COPIES = 512
-"""Of a weight."""
+"""Most copies of one weight."""
 ROUNDS = 9
 
 Call = Callable[[], None]
 Watch = Callable[[Sequence[Call]], float]
-"""Microseconds of the average call of several, each of which enqueues one launch."""
+"""Function that times several calls, each of which enqueues one launch: mean microseconds."""
 BF16 = torch.bfloat16
 DTYPES = {"bf16": BF16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 FORMATS = {"bf16": "bf16", "f16": "fp16", "e4m3": "fp8_e4m3fn"}
-"""Of a weight, by what kernels call its elements."""
+"""HK's weight formats, by the kernels' name for the type of elements."""
 
 
 def by_graph(calls: Sequence[Call]) -> float:
-    """The median of several replays of a graph of all of them, by the GPU's events."""
-    for call in calls[:2]:  # what is loaded or allocated once
+    """Mean microseconds of a call, by events of the GPU: the median of several graph replays."""
+    for call in calls[:2]:  # load and allocate what is needed once
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -59,7 +60,7 @@ def by_graph(calls: Sequence[Call]) -> float:
 
 
 def this_gpu() -> Gpu:
-    """The one that torch works on. Raises `DeviceError` where there is none."""
+    """The GPU that torch works on. Raises `DeviceError` if there is none."""
     return Gpu(hip_device(), torch.cuda.get_device_name())
 
 
@@ -67,8 +68,8 @@ class Gpu:
     """A timer of launches on the GPU that torch works on.
 
     Args:
-        name: of the GPU, by its driver.
-        footprint: bytes of weights that are multiplied in turn.
+        name: the driver's name of the GPU.
+        footprint: bytes of the weights that take turns.
     """
 
     source: Source = MEASURED
@@ -97,7 +98,7 @@ class Gpu:
         )
 
     def _copies(self, weight: torch.Tensor) -> Iterator[torch.Tensor]:
-        """So many that the first is in no cache any more when it comes round."""
+        """Enough copies that the first is in no cache any more when its turn comes again."""
         more = min(-(-self._footprint // weight.nbytes), MOST_COPIES) - 1
         return itertools.chain((weight,), (weight.clone() for _ in range(more)))
 
@@ -112,7 +113,7 @@ class Gpu:
         return lambda: self._hip.launch(call, self._index)
 
     def _arguments(self, problem: Problem) -> LinearArguments:
-        """As the operator makes them: random numbers, as power depends on them."""
+        """Arguments made in the operator's way, of random numbers, since power depends on them."""
         of, m, n, k = problem.format, problem.m, problem.n, problem.k
         target = self._hip.memory.torch_device(self._index)
         rounded = of.activations == "e4m3"

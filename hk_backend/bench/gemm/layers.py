@@ -1,5 +1,4 @@
-"""Linear layers on a GPU: the weights of Llamas, as engines merge and shard them, and the launch
-that HK serves one with."""
+"""Linear layers of Llamas on a GPU, merged and sharded as engines do it, with HK's launches."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ HEAD_SIZE = 128
 
 @dataclass(frozen=True)
 class Llama:
-    """Sizes of a model's config."""
+    """Sizes from a model's config."""
 
     hidden: int
     intermediate: int
@@ -24,8 +23,10 @@ class Llama:
     kv_heads: int
 
     def weights(self, ranks: int) -> dict[str, tuple[int, int]]:
-        """`(n, k)` of one of `ranks` GPUs, by layer. Raises `ValueError` for a number of them that
-        the model does not divide into."""
+        """Shapes `(n, k)` of a GPU's weights, by layer, with the model on `ranks` GPUs.
+
+        Raises `ValueError` if the model cannot be divided evenly among so many GPUs.
+        """
         if self.heads % ranks or self.intermediate % ranks:
             raise ValueError(f"{ranks} GPUs do not divide {self.heads} heads evenly")
         kv_heads = max(self.kv_heads // ranks, 1)
@@ -42,8 +43,8 @@ class Llama:
 class Layer:
     """One kind of layer on one GPU.
 
-    `format`: of `gemm_formats.LAYERS`. `family`: the kernels that serve it, at least one. `timed`:
-    the launches that were timed there.
+    `format`: a key of `gemm_formats.LAYERS`. `family`: one or more kernels that serve the layer.
+    `timed`: launches that were timed on the GPU.
     """
 
     format: str
@@ -73,14 +74,17 @@ MODELS: Mapping[str, Llama] = {
 
 
 def weights(model: str, ranks: int = 1) -> dict[str, tuple[int, int]]:
-    """`(n, k)` by `llama8b-qkv`, with `/tp8` behind it on eight GPUs. Raises `ValueError`."""
+    """Shapes `(n, k)` of a model's weights, by names such as `llama8b-qkv` or `llama8b-qkv/tp8`.
+
+    Raises `ValueError` if the model cannot be divided evenly among `ranks` GPUs.
+    """
     tp = f"/tp{ranks}" if ranks > 1 else ""
     found = MODELS[model].weights(ranks).items()
     return {f"{model}-{layer}{tp}": shape for layer, shape in found}
 
 
 def name_of(n: int, k: int) -> str:
-    """The name of such a weight, where a model on one GPU or on eight has it; else `NxK`."""
+    """Name of the weight of this shape in a model on one GPU or on eight; else `NxK`."""
     for model in MODELS:
         for ranks in (1, 8):
             for name, shape in weights(model, ranks).items():

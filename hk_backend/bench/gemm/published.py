@@ -1,5 +1,6 @@
-"""Published times of linear layers on an MI355X by other kernels, for comparison (`hk-backend bench
-linear --device`). Nothing here was measured by us, and nothing is decided by it.
+"""Published times of other kernels for linear layers on an MI355X, for comparison.
+
+`hk-backend bench linear --device` shows them. None was measured by us, and none decides anything.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ UNSCALED = f"{SQUARES}, FP8 without scales"
 class Stock:
     """The published times of one kernel for a weight `[n, k]`.
 
-    `format`: of `gemm_formats.LAYERS`. `kernel`: who computes. `source`: who says so. Figures by
-    the rows of the activations.
+    `format`: a key of `gemm_formats.LAYERS`. `kernel`: name of the kernel's library. `source`: who
+    published the times. `microseconds`, `tflops`: figures by the number of rows.
     """
 
     format: str
@@ -33,13 +34,13 @@ class Stock:
 
     @property
     def times(self) -> Mapping[int, float]:
-        """Microseconds, by rows."""
+        """Microseconds, by the number of rows."""
         by_rate = {m: 2e-6 * m * self.n * self.k / rate for m, rate in self.tflops.items()}
         return {**self.microseconds, **by_rate}
 
 
 def _llama_70b(n: int, k: int, one: float, sixteen: float, *tflops: int) -> Stock:
-    """`one`, `sixteen`: microseconds of as many rows."""
+    """A weight of Llama 70B; `one`, `sixteen`: microseconds for that many rows."""
     rates = dict(zip((256, 1024, 4096, 8192), tflops, strict=True))
     return Stock("fp8_channel", n, k, "AITER", AITER_FP8, {1: one, 16: sixteen}, rates)
 
@@ -71,14 +72,14 @@ STOCK: tuple[Stock, ...] = (
 
 
 class Known(NamedTuple):
-    """A published time, and who published it."""
+    """A published time, with the kernel and the source."""
 
     microseconds: float
     source: str
 
 
 def known(format: str, n: int, k: int) -> dict[int, Known]:
-    """The fastest published kernel's, by rows."""
+    """The fastest published times for a weight, by the number of rows."""
     found: dict[int, Known] = {}
     for stock in STOCK:
         if (stock.format, stock.n, stock.k) == (format, n, k):

@@ -1,4 +1,4 @@
-"""How long one launch of a gemm kernel takes: by the timing model, or on a GPU."""
+"""Timers of one launch of a gemm kernel, by the timing model or on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hk_backend.timing.workloads import gemm
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows [m, k] of a format times a weight [n, k] of it."""
+    """A multiply of rows [m, k] with a weight [n, k], both in `format`."""
 
     format: Format
     m: int
@@ -27,10 +27,10 @@ class Problem:
 
 
 class Timer(Protocol):
-    """Who says how long a launch takes.
+    """A timer of launches.
 
-    `name`: of HK's device. `source`: measured, or modelled. `device`: the GPU's name by its driver;
-    empty if it is modelled. `at_once`: launches that may be timed at the same time.
+    `name`: name of HK's device. `source`: measured or modelled. `device`: the driver's name of the
+    GPU; empty if it is modelled. `at_once`: number of launches that may be timed at the same time.
     """
 
     arch: str
@@ -41,15 +41,15 @@ class Timer(Protocol):
     at_once: int
 
     def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
-        """In a stream, behind another launch.
+        """Microseconds of a launch in a stream, after another launch.
 
         Raises:
-            RuntimeError: the kernel cannot go on, or fails its self-check; the message says why.
+            RuntimeError: the kernel cannot run to its end or fails its self-check; says why.
         """
 
 
 class Clock:
-    """The timing model: no GPU is needed."""
+    """The timing model as a timer; it needs no GPU."""
 
     source: Source = MODELLED
     device = ""

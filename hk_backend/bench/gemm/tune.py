@@ -1,7 +1,7 @@
 """`hk-backend tune-kernels`: times the candidates of each problem, and keeps the fastest.
 
-A launch is kept as soon as it is known, and a problem that has one is left out: an interrupted run
-goes on where it stopped.
+Each launch is saved at once, and problems with a saved launch are skipped: an interrupted run
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from hk_backend.terms.measurements import MeasuredLaunch, Measurements
 
 @dataclass(frozen=True)
 class Found:
-    """A problem, and its launch or why there is none; `planned`: microseconds of the planner's
-    choice."""
+    """A problem with its fastest launch, or the error for which there is none.
+
+    `planned`: timed microseconds of the planner's choice.
+    """
 
     problem: Problem
     launch: MeasuredLaunch | None
@@ -35,7 +37,7 @@ class Tune:
     """The problems that have no timed launch on this machine yet.
 
     Args:
-        of_each: how many candidates are timed, those that the planner finds fastest.
+        of_each: number of candidates that are timed: the fastest ones by the planner.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Tune:
         self.kept = len(kept)
 
     def run(self) -> Iterator[Found]:
-        """Time them, as many at once as the timer can; what fails is found, not raised."""
+        """Time the problems, as many at once as the timer can; yields failures, too."""
         with ThreadPoolExecutor(self._timer.at_once) as pool:
             try:
                 for found in pool.map(self._tuned, self.problems):

@@ -1,1 +1,1 @@
-"""Micro-kernels on a GPU: what the timing model should know of it."""
+"""Runs micro-kernels on a GPU to measure the timing model's parameters."""

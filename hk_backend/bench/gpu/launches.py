@@ -1,4 +1,4 @@
-"""A row on a GPU: its two launches, several times over, and what follows from their records."""
+"""Runs a row on a GPU: its two launches, several times, and the result of their records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from hk_backend.kernels import KernelEntry
 from hk_backend.timing.rows import KIB, LINE, MIB, Found, Row, chain_entries
 
 LONGER = 3
-"""How many times as long the second launch is."""
+"""Length of the second launch, as a multiple of the first one's."""
 TICKS = 100.0
-"""Per microsecond: of the watch that all compute units share."""
+"""Ticks per microsecond of the clock that all compute units share."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """Where rows are run: GPU `index` of `device`. One that is emulated runs them as short as can
-    be."""
+    """The GPU that runs rows: number `index` of `device`.
+
+    On an emulated GPU, rows are as short as possible.
+    """
 
     device: HipDevice
     index: int
@@ -39,7 +41,8 @@ class Launched:
     """A launch that has ended.
 
     Args:
-        records: int64 [workgroups, waves that took part, 3]: csrc/include/hk/args/measure.hpp.
+        records: int64 [workgroups, waves that took part, 3]; csrc/include/hk/args/measure.hpp
+            defines the three values.
     """
 
     records: torch.Tensor
@@ -47,12 +50,12 @@ class Launched:
 
     @property
     def clocks(self) -> torch.Tensor:
-        """Of each wave's loop, the mean over workgroups."""
+        """Clocks of each wave's loop, averaged over workgroups."""
         return self.records[:, :, 0].double().mean(dim=0)
 
     @property
     def began(self) -> float:
-        """Microseconds."""
+        """Time at which the first wave began, in microseconds."""
         return float(self.records[:, :, 1].min()) / TICKS
 
     @property
@@ -70,7 +73,7 @@ class Launched:
 
 
 class Runner:
-    """One row on one GPU."""
+    """Runs one row on one GPU."""
 
     def __init__(self, gpu: Gpu, row: Row, entry: KernelEntry) -> None:
         self._gpu, self._row, self._entry = gpu, row, entry
@@ -81,7 +84,7 @@ class Runner:
         self._memory = memory(size, chain_entries(size) if row.chain else 0, target)
 
     def run(self) -> Found:
-        """Medians over the rounds."""
+        """Run all rounds; returns the medians of their results."""
         self._round()  # loads the code object
         rounds = [self._round() for _ in range(self._gpu.rounds)]
 
@@ -117,7 +120,7 @@ class Runner:
         )
 
     def _launch(self, *times: int) -> list[Launched]:
-        """Launches so many times as long as the row says, one behind the other; waits for all."""
+        """Run launches one after the other, each `times` as long as the row's, and wait for all."""
         sizes = [self._sizes(each) for each in times]
         records = [self._enqueue(workgroups, steps) for workgroups, steps in sizes]
         memory = self._gpu.device.memory
@@ -128,7 +131,7 @@ class Runner:
         ]
 
     def _sizes(self, times: int) -> tuple[int, int]:
-        """Workgroups and steps."""
+        """Numbers of workgroups and steps of a launch `times` as long as the row's."""
         row, short = self._row, self._gpu.emulated
         steps = min(row.steps, 1) if short else row.steps
         workgroups = self._gpu.compute_units if row.everywhere else 1
@@ -137,7 +140,7 @@ class Runner:
         return workgroups, steps * times
 
     def _enqueue(self, workgroups: int, steps: int) -> torch.Tensor:
-        """The records of a launch that has not ended yet."""
+        """Start a launch; returns its records, which it has yet to write."""
         block, row = self._entry.block, self._row
         records = self._memory.new_zeros((workgroups, block // 64, 3), dtype=torch.int64)
         results = self._memory.new_zeros((workgroups, block), dtype=torch.int32)
@@ -155,7 +158,7 @@ class Runner:
         return records
 
     def _start(self) -> int:
-        """A place of the chain: another one each time, as a cache may hold those of the last."""
+        """A random place of the chain, since a cache may hold the places of the last launch."""
         size = self._memory.nbytes
         entries = chain_entries(size)
         place = int(torch.randint(entries, ()))
@@ -164,16 +167,17 @@ class Runner:
 
 @lru_cache(maxsize=1)
 def memory(size: int, entries: int, target: torch.device) -> torch.Tensor:
-    """uint8 [size]: operands of any format, none of them NaN or large, or a chain of `entries`.
+    """A buffer of uint8 [size] with operands of any format, or with a chain of `entries` places.
 
-    A chain goes through all its places in random order: each is the byte of the next one, in one of
-    the lines of its share of the memory.
+    No operand is NaN or large. A chain visits all its places in random order: each place holds the
+    byte offset of the next one. The places are spread over the cache lines of equal shares of the
+    buffer.
     """
     random = torch.Generator().manual_seed(0)
     if not entries:
         held = torch.zeros(size, dtype=torch.uint8, device=target)
         operands = torch.randint(256, (64 * KIB,), generator=random, dtype=torch.uint8) & 0xBF
-        operands[operands == 0x80] = 0  # NaN of gfx942's FP8
+        operands[operands == 0x80] = 0  # 0x80 is NaN in gfx942's FP8
         held[: operands.numel()] = operands[:size].to(target)
         return held
     share = size // entries

@@ -1,7 +1,7 @@
-"""`hk-backend time --measure`: runs the rows (rows.py) on a GPU, by the launch path that serves.
+"""`hk-backend time --measure`: runs the rows (rows.py) on a GPU, through HK's serving path.
 
-An emulated device takes the same path. Its clocks count instructions, so what it finds says nothing
-of a GPU.
+An emulated device takes the same path, but its clocks count instructions: its results say nothing
+about a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def gpu() -> Gpu:
     """The GPU that torch works on, or the emulated one of HK_DEVICE.
 
     Raises:
-        DeviceError: there is none, or there are no kernels for it.
+        DeviceError: there is no GPU, or there are no kernels for it.
     """
     configured = get_config().device
     kind, _, arch = configured.partition(":")
@@ -53,7 +53,10 @@ def current() -> Gpu:
 
 
 def emulated(arch: str) -> Gpu:
-    """Resets the emulator's HIP library. Raises `DeviceError`, `HipError`, `CodeObjectError`."""
+    """The emulated GPU of `arch`, after a reset of the emulator's HIP library.
+
+    Raises `DeviceError`, `HipError`, `CodeObjectError`.
+    """
     kernels = catalogue(arch, MEASURING)
     library = EmulatedLibrary(LIBRARY)
     library.reset(arch)
@@ -64,10 +67,10 @@ def emulated(arch: str) -> Gpu:
 def measure(
     on: Gpu, chosen: Iterable[Row] | None = None, say: Callable[[str], object] = lambda _: None
 ) -> Measured:
-    """Run the `chosen` rows, by default all; those that the arch has no kernel for are left out.
+    """Run the `chosen` rows, by default all; rows without a kernel for the arch are left out.
 
     Args:
-        say: is told the name of each row before it runs.
+        say: called with the name of each row before it runs.
 
     Raises:
         DeviceError, HipError, EmulatorError: a launch failed.

@@ -1,1 +1,1 @@
-"""`hk-backend bench launch`: from an engine's forward to the launch of a kernel."""
+"""`hk-backend bench launch`: times the path from an engine's forward to a kernel's launch."""

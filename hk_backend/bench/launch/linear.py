@@ -1,4 +1,4 @@
-"""Linear layers, as either engine's plugin calls them, from that call to their launches."""
+"""Linear layers for `bench launch`, called in the way of both engines' plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N, K, DTYPE = 1024, 1024, torch.bfloat16
 
 @dataclass(frozen=True)
 class LinearStep:
-    """Layers of one kind with `m` rows; `launches`: of each layer."""
+    """A step through layers of one kind with `m` rows; `launches`: number for each layer."""
 
     format: str
     activations: str
@@ -35,7 +35,7 @@ STEPS = {
 
 
 def layers(step: LinearStep, count: int) -> list[Callable[[], object]]:
-    """The forwards of `count` layers, each of its own weight, on the same rows."""
+    """Forward calls of `count` layers, each with its own weight, on the same rows."""
     x = torch.zeros(step.m, K, dtype=DTYPE)
     return [partial(apply, _layer(step), x) for _ in range(count)]
 
@@ -51,7 +51,7 @@ def _layer(step: LinearStep) -> torch.nn.Module:
 
 
 def empty_operator(step: LinearStep) -> Callable[[], object]:
-    """A call of an operator with the arguments of `linear` that returns memory for the result."""
+    """A call with `linear`'s arguments to an operator that only allocates its result."""
     buffers, ints = _layer(step)._buffers, [0, N, K, 0, 0]
     weight = [buffers.get(f"hk_{of}") for of in ("data", "factors", "block_scales", "input_scale")]
     x = torch.zeros(step.m, K, dtype=DTYPE)
@@ -68,4 +68,4 @@ def _empty() -> Any:
 
 
 _libraries: list[torch.library.Library] = []
-"""Their operators live as long as they do."""
+"""Keeps the libraries alive, since their operators exist only as long."""

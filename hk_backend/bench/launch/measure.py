@@ -1,9 +1,9 @@
-"""The cost of a launch: a layer's forward against an operator that does nothing.
+"""Times the cost of a launch: a layer's forward against an operator that does nothing.
 
-The forward is that of an engine's plugin, from the engine's call to `hipModuleLaunchKernel`: the
-plan's checks, the counters and the draw of HK_CHECK are in it; a layer's first call, which checks
-everything, is not. The operator is registered as the public one is and takes the same arguments.
-Both plugins call linear layers alike (linear.py).
+The forward runs from the engine's call of the plugin to `hipModuleLaunchKernel`. It includes the
+plan's checks, the counters and the random draw of HK_CHECK, but not a layer's first call, which
+checks everything. The empty operator is registered like the public one and takes the same
+arguments. Both plugins call linear layers in the same way (linear.py).
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from hk_backend.routing import metrics
 from hk_backend.terms.attention_arguments import AttentionArguments
 
 LAYERS = 16
-"""Of a step: each has its own tensors, as in a model."""
+"""Number of layers of a step, each with its own tensors, as in a model."""
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE, DTYPE = 32, 8, 128, torch.bfloat16
 PREFILL = ((512, 0), (384, 0), (128, 0))
-"""Rows of a step: query tokens, cached tokens."""
+"""Requests of a prefill step: query tokens and cached tokens of each."""
 STEPS = {
     "prefill": PREFILL,
     "prefill with cached tokens": ((512, 256), (384, 0), (128, 1024)),
     "mixed with decode": (*[(1, 700)] * 8, *PREFILL),
 }
-"""Mixed: the parent's part, which does nothing here, is called too."""
+"""Requests of each attention step, by its name.
+
+With decode requests in it, the step also calls the parent, which does nothing here.
+"""
 EITHER = "either"
-"""Engine."""
+"""Name in place of the engine's for steps that both engines run alike."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What a plugin makes its layers of."""
+    """Sizes of the attention layers that a plugin's probe makes."""
 
     num_heads: int = NUM_HEADS
     num_kv_heads: int = NUM_KV_HEADS
@@ -51,18 +54,17 @@ class LayerShape:
 
 
 class Probe(Protocol):
-    """A plugin's `attention.probe`."""
+    """The module `attention.probe` of a plugin."""
 
     def layers(
         self, rows: tuple[tuple[int, int], ...], shape: LayerShape, count: int
     ) -> list[Callable[[], object]]:
-        """The forwards of `count` layers in a step of `rows`, their engine's parent computing
-        nothing."""
+        """Forward calls of `count` layers in a step of `rows`; the parent computes nothing."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One step of one engine. Times are medians, in microseconds."""
+    """The result of one step of one engine. Times are medians, in microseconds."""
 
     engine: str
     step: str
@@ -77,7 +79,7 @@ class Row:
 
     @property
     def us_more_per_launch(self) -> float:
-        """Than the empty operator."""
+        """Microseconds per launch beyond those of the empty operator."""
         return (self.us_per_layer - self.us_empty_operator) / max(self.launches_per_layer, 1)
 
     def as_json(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Launches:
-    """The steps of the engines that are installed, and of linear layers."""
+    """The benchmark: steps of the `engines`' attention layers, and of linear layers."""
 
     engines: tuple[str, ...]
     rounds: int
@@ -103,13 +105,13 @@ class Launches:
             say(f"{engine}: {step}")
             try:
                 yield measure(engine, step, probed, self.rounds)
-            except Exception as error:  # one engine's must not hide the other's
+            except Exception as error:  # an error of one engine must not hide the other's results
                 yield Row(engine, step, error=f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
 class Probed:
-    """The forwards of `LAYERS` layers, the launches of each, and the operator beside them."""
+    """Forward calls of `LAYERS` layers, launches of each, and a call of the empty operator."""
 
     forwards: list[Callable[[], object]]
     launches: int
@@ -117,7 +119,7 @@ class Probed:
 
 
 def _attention(engine: str, step: str) -> Probed:
-    """Of the plugin hk_<engine>."""
+    """The attention layers of the plugin hk_<engine> in a step."""
     probe: Probe = importlib.import_module(f"hk_{engine}.attention.probe")
     rows = STEPS[step]
     return Probed(probe.layers(rows, LayerShape(), LAYERS), 1, empty_operator(rows))
@@ -129,9 +131,9 @@ def _linear(step: str) -> Probed:
 
 
 def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -> Row:
-    """Time one step beside the empty operator."""
+    """Time one step in alternation with the empty operator."""
     device, library = nothing_device()
-    metrics.share()  # as in an engine, whose counters are also kept in files
+    metrics.share()  # in an engine, counters are kept in files, too
     with always(device), torch.inference_mode():
         found = probed()
         run_all(found.forwards)  # a layer's first use
@@ -142,7 +144,7 @@ def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -
             raise RuntimeError(
                 f"{launches} launches of {LAYERS} layers: HK left some to the engine"
             )
-        # the thread's own time: other processes of the machine take none of it
+        # this thread's CPU time, which excludes other processes
         times = alternate(
             {"forward": lambda: run_all(found.forwards), "empty": found.empty},
             rounds,
@@ -163,7 +165,7 @@ def run_all(forwards: list[Callable[[], object]]) -> None:
 
 
 def empty_operator(rows: tuple[tuple[int, int], ...]) -> Callable[[], object]:
-    """A call of an operator with the arguments of `attention_prefill` that does nothing."""
+    """A call with `attention_prefill`'s arguments to an operator that does nothing."""
     schema, operator = _empty()
     tokens = sum(query for query, _ in rows)
     query = torch.zeros(tokens, NUM_HEADS, HEAD_SIZE, dtype=DTYPE)
@@ -178,7 +180,7 @@ def empty_operator(rows: tuple[tuple[int, int], ...]) -> Callable[[], object]:
 
 
 _libraries: list[torch.library.Library] = []
-"""Their operators live as long as they do."""
+"""Keeps the libraries alive, since their operators exist only as long."""
 
 
 @cache

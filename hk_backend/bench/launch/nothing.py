@@ -1,4 +1,4 @@
-"""A GPU that computes nothing: what is left of a call is the way to its launch."""
+"""A GPU device that computes nothing, so that a call takes only the path to its launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of `bench launch` for people."""
+"""The table of `hk-backend bench launch`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Bounds on a multiply with few rows: three kinds of work, each timed alone.
 
-They are reading the packed bytes, multiplying and adding in registers, and expanding the packed
-elements to float32 in registers. Each does as much work as the whole call, on as many threads.
-The last two are for float32: mxfp4 with mx activations is multiplied in integers and may pass them.
+The kinds are reading the packed bytes, multiplying and adding in registers, and expanding packed
+elements to float32 in registers. Each does the work of a whole call on the same threads. The last
+two assume float32: mxfp4 with mx activations is multiplied in integers and may be faster.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from hk_backend.devices import device_for
 from hk_backend.ops import PackedWeight
 
 CACHED_ROWS, CACHED_CHANNELS = 64, 512
-"""A weight that a core's first or second cache holds in any format."""
+"""Rows and channels of a weight that fits a core's first or second cache in any format."""
 
 
 def bound_calls(
     weights: Sequence[PackedWeight], tokens: int
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """`read`, `multiply` and `unpack` for a call with `tokens` rows on the next of `weights`."""
+    """Yields the calls `read`, `multiply` and `unpack`, each the work of one multiply.
+
+    The multiply has `tokens` rows; each call of `read` takes the next of `weights`.
+    """
     isa = device_for("cpu").name.removeprefix("cpu:")
     weight = weights[0]
     turn = itertools.cycle(weights)

@@ -1,11 +1,13 @@
-"""`linear` against torch's on the same shapes, and against what the machine can do at all.
+"""Times `linear` against torch's on the same shapes, and against the machine's limits.
 
-One case is `[tokens, k] @ [n, k].T` with bfloat16 activations. The candidates alternate: torch's
-linear in float32 and in bfloat16; HK with the weight in each format; one large float32 matmul; and,
-for few tokens, the three bounds of a kernel that streams the weight once (`bounds.py`).
+One case is `[tokens, k] @ [n, k].T` with bfloat16 activations. These candidates alternate:
+Torch's linear in float32 and in bfloat16.
+HK with the weight in each format.
+One large float32 matmul.
+For few tokens, the three bounds of a kernel that streams the weight once (`bounds.py`).
 
-A weight that stays in the caches would flatter every candidate, so with few tokens each candidate
-cycles through copies of its weight, `FOOTPRINT` bytes in total.
+With a weight in the caches every candidate would look too fast. With few tokens each candidate
+therefore cycles through copies of its weight, `FOOTPRINT` bytes in total.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from hk_backend.bench.timing import Timing, alternate
 from hk_backend.ops import linear
 
 FOOTPRINT = 1 << 30
-"""Bytes: beyond the last-level cache of the machines that we know."""
+"""Bytes of a weight's copies: more than the last-level caches of the machines that we know."""
 FEW_TOKENS = 16
-"""Up to here the weight's bytes decide, and the bounds are measured."""
+"""Most tokens for which the weight's bytes limit the speed, and the bounds are measured."""
 CHECKED_COLUMNS = 48
 CALLS = ("read", "multiply", "unpack")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One shape: `layer` is its name in `--layers`."""
+    """One shape; `layer` is its name in `--layers`."""
 
     layer: str
     tokens: int
@@ -59,11 +61,11 @@ class Case:
 
 @dataclass
 class Row:
-    """HK with one weight format on one case; milliseconds of one call, from medians.
+    """HK's result with one weight format on one case; milliseconds of one call, from medians.
 
-    `error`: why it was not measured; then every number is missing. `read_ms`, `multiply_ms`,
-    `unpack_ms`: what streaming the packed bytes, the multiply-adds, and bringing the weight to
-    float32 in registers would take alone.
+    `error`: reason why HK was not measured; every number is missing then. `read_ms`, `multiply_ms`,
+    `unpack_ms`: milliseconds of reading the packed bytes alone, of the multiply-adds alone, and of
+    expanding the weight to float32 in registers alone.
     """
 
     case: Case
@@ -88,17 +90,17 @@ class Row:
 
     @property
     def gb_per_s(self) -> float:
-        """Packed bytes of the weight over the time of a call."""
+        """Packed bytes of the weight over the time of a call, in GB/s."""
         return self.weight_bytes / self.hk_ms / 1e6
 
     @property
     def bound(self) -> str:
-        """The slowest of the three, which no kernel can pass."""
+        """Name of the slowest of the three bounds, which limits every kernel."""
         return max(CALLS, key=lambda name: float(getattr(self, f"{name}_ms")))
 
     @property
     def ratios(self) -> dict[str, float]:
-        """HK's speed over another's (above 1 is a win), or over the bound."""
+        """HK's speed over another's (above 1 is a win), or over the bound's."""
         return {
             "hk/fp32": self.fp32_ms / self.hk_ms,
             "hk/bf16": self.bf16_ms / self.hk_ms,
@@ -116,7 +118,7 @@ class Row:
 
 
 def cases(layers: dict[str, tuple[int, int]], tokens: Sequence[int]) -> list[Case]:
-    """Every layer with every number of tokens, tokens innermost."""
+    """All cases of the layers and numbers of tokens, tokens innermost."""
     return [Case(name, m, *layers[name]) for name, m in itertools.product(layers, tokens)]
 
 
@@ -161,9 +163,10 @@ def measure(
 
 
 def difference(out: torch.Tensor, x: torch.Tensor, weight: Weight) -> str:
-    """Why `out` is not `x @ weight.T` up to rounding, by some of its columns; empty if it is.
+    """Why `out` differs from `x @ weight.T` by more than rounding; empty if it does not.
 
-    Rounding: of the output, and of K sums in float32, whose errors add up as random signs do.
+    Only the first columns are compared. The limit allows for the rounding of the output and of K
+    additions in float32, with errors of random signs.
     """
     expected = reference.linear(
         x,
@@ -207,6 +210,6 @@ def _copies(weight: torch.Tensor, case: Case) -> list[torch.Tensor]:
 
 
 def _in_turn(call: Callable[[Any], object], weights: Sequence[Any]) -> Callable[[], object]:
-    """`call` on the next of `weights`, round and round."""
+    """A call of `call` on the next of `weights`, which take turns."""
     turn = itertools.cycle(weights)
     return lambda: call(next(turn))

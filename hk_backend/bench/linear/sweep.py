@@ -1,4 +1,4 @@
-"""A sweep over layers: the options of `hk-backend bench linear` checked, and the run."""
+"""Checks the options of `hk-backend bench linear`, and runs the sweep over layers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LAYERS = {
     "smollm2-down": (576, 1536),
     **weights("llama8b"),
 }
-"""`(n, k)` of the linear layers of SmolLM2-135M and Llama-3.1-8B, as engines merge them."""
+"""Shapes `(n, k)` of the linear layers of SmolLM2-135M and Llama-3.1-8B, merged as in engines."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to measure: every case with the weight in every format."""
+    """The cases to measure, each with the weight in every format."""
 
     cases: Sequence[Case]
     formats: Sequence[str]
@@ -48,9 +48,9 @@ class Sweep:
         return cls(grid, parse_names(formats, FORMATS, "--formats"), not weight_only, rounds)
 
     def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
-        """Measure everything: a row per case and format, failed ones included.
+        """Measure everything; yields one row for each case and format, failed ones included.
 
-        `on_case` is told what comes next.
+        `on_case` is called with a description of the next case.
         """
         for number, case in enumerate(self.cases, 1):
             on_case(f"{number}/{len(self.cases)}  {case}, {len(self.formats)} formats")

@@ -1,4 +1,4 @@
-"""The rows of `hk-backend bench linear` as a table."""
+"""The table of `hk-backend bench linear`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADINGS = (
 
 
 def cells(row: Row) -> list[str]:
-    """One row as text; a failed one says why."""
+    """The cells of a row; a failed row says why."""
     case = row.case
     shape = [case.layer, f"{case.n}x{case.k}", str(case.tokens), row.format, row.activations]
     if row.error:

@@ -1,4 +1,4 @@
-"""One weight in each format, as the benchmark multiplies by it."""
+"""Makes the weights that the benchmark multiplies by, in each format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS = (*DENSE, FP8, f"{FP8}/block", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mx
 
 @dataclass(frozen=True)
 class Weight:
-    """`codes`, `scales`: as `pack_weight` takes them; `packed`: what it makes of them."""
+    """A weight. `codes`, `scales`: arguments of `pack_weight`; `packed`: its result."""
 
     format: str
     codes: torch.Tensor
@@ -29,7 +29,7 @@ class Weight:
 
 
 def make_weight(dense: torch.Tensor, name: str, quantised_activations: bool) -> Weight:
-    """`dense` (`[n, k]`) quantised to `name` (of `FORMATS`) and packed."""
+    """The weight `dense` `[n, k]`, quantised to the format `name` of `FORMATS`, and packed."""
     format_, _, granularity = name.partition("/")
     scales: torch.Tensor | None = None
     activations = "none"
@@ -48,6 +48,6 @@ def make_weight(dense: torch.Tensor, name: str, quantised_activations: bool) -> 
 
 
 def copy_of(weight: PackedWeight) -> PackedWeight:
-    """The same in memory of its own."""
+    """A copy of a packed weight in its own memory."""
     tensors = {name: tensor.clone() for name, tensor in weight.tensors().items()}
     return PackedWeight.from_parts(tensors, weight.as_ints())

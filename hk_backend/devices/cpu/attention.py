@@ -1,4 +1,4 @@
-"""Attention of the cpu device: addresses, sizes and strides for `_cpu`."""
+"""Attention on the cpu device: passes addresses, sizes and strides to `_cpu`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from hk_backend.devices.cpu.extension import Extension, address
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 
-# Packed keys and values are one endless block of tokens: (layout of CacheView, see _packed).
+# Packed keys and values count as one endless block of tokens (layout of CacheView, see _packed).
 _ENDLESS = 2**62
 SPLIT_ELEMENTS = 2**15
-"""Of keys, the fewest worth a split of their own: csrc/cpu/attention/attention_plan.hpp."""
+"""Fewest key elements worth a split of their own (csrc/cpu/attention/attention_plan.hpp)."""
 
 
 def prefill(on: Extension, of: AttentionArguments) -> None:
-    """`attention_prefill`; values are checked in the extension, before anything is written.
+    """Runs `attention_prefill`. The extension checks values before it writes anything.
 
     Raises:
-        ValueError: `query_start_loc`, `key_start_loc`, `seq_lens` or `block_table` holds a
-            value that points outside what it indexes.
+        ValueError: `query_start_loc`, `key_start_loc`, `seq_lens` or `block_table` holds a value
+            that points outside its tensor.
     """
     query, out, lse, cache = of.query, of.out, of.lse, of.paged_kv
     tokens, heads, head_size = query.shape
-    # Kept in locals until the call returns: what is passed on is a bare address.
+    # Locals keep these tensors alive until the call returns, as it takes bare addresses.
     vectors = [
         tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()
         for tensor in (
@@ -97,7 +97,7 @@ def prefill(on: Extension, of: AttentionArguments) -> None:
 
 
 def merge(on: Extension, of: MergeArguments) -> None:
-    """`merge_attention`."""
+    """Runs `merge_attention`."""
     tensors = (of.output_a, of.lse_a, of.output_b, of.lse_b, of.out, of.lse)
     places = [place for tensor in tensors for place in (tensor.data_ptr(), tensor.stride())]
     on.kernels.merge_attention(
@@ -106,7 +106,7 @@ def merge(on: Extension, of: MergeArguments) -> None:
 
 
 def _packed(tensor: torch.Tensor) -> tuple[int, ...]:
-    """`[tokens, heads, channels]` as the layout of a cache with one endless block."""
+    """Layout of `[tokens, heads, channels]` as a cache with one endless block."""
     token, head, channel = tensor.stride()
     return (0, head, 0, token, 0, channel, _ENDLESS, _ENDLESS)
 

@@ -29,7 +29,7 @@ _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
 
 
 class CpuDevice:
-    """Host kernels of one instruction set; it has every operator."""
+    """Host kernels of one instruction set; they implement every operator."""
 
     def __init__(self, isa: str) -> None:
         self.name = f"cpu:{isa}"
@@ -66,15 +66,15 @@ class CpuDevice:
         return None if x_scales is not None else self._repeated.run(x, weight, bias, out_dtype)
 
     def plan_prefill(self, *rows: object) -> None:
-        """Nothing, likewise."""
+        """None: launches of the cpu device share nothing."""
 
     def prepare_prefill(self, *call: object) -> None:
-        """Nothing, likewise."""
+        """None: calls of the cpu device are not prepared."""
 
 
 @cache
 def cpu_device(isa: str = "") -> CpuDevice:
-    """The device for `isa`, or for the best instruction set of this machine if it is empty.
+    """The device for `isa`, or for the fastest instruction set of this machine if `isa` is empty.
 
     Raises:
         DeviceError: the extension cannot be loaded, or the instruction set is not available.

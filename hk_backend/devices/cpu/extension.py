@@ -1,4 +1,4 @@
-"""The extension `hk_backend._cpu` for one instruction set, and torch's names in its terms."""
+"""The extension `hk_backend._cpu` for one instruction set, and torch dtypes as its enumerations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Extension:
         self.isa = isa
         self.kernels = _cpu
         self.dtypes = {getattr(torch, name): _cpu.DType.__members__[name] for name in _DTYPES}
-        # pybind11 makes a new dictionary at each look at __members__
+        # pybind11 makes a new dictionary at each access of __members__
         self.formats = dict(_cpu.Format.__members__)
         self.activations = dict(_cpu.Activations.__members__)
 

@@ -7,9 +7,9 @@ import os
 from hk_backend import machine
 
 TORCH_LIMIT = "ATEN_CPU_CAPABILITY"
-"""The variable that holds torch's own kernels to an instruction set; HK's are held with them."""
+"""Environment variable that limits the instruction set of torch's own kernels, and so HK's too."""
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
-"""The variable that holds torch's bfloat16 products, which oneDNN computes, likewise."""
+"""Environment variable that limits oneDNN, which computes torch's bfloat16 products, and HK too."""
 
 _AMX = ("amx",)
 _BF16 = ("amx", "avx512_bf16")
@@ -24,14 +24,14 @@ LIMITS = {
         ),
     },
 }
-"""The instruction sets that each value of a variable rules out.
+"""Instruction sets that each value of a variable rules out.
 
 Source of oneDNN's names: `dnnl_cpu_isa_t` in its include/oneapi/dnnl/dnnl_types.h.
 """
 
 
 def usable_isas() -> list[str]:
-    """From fast to slow: what this processor has, and torch is not kept from.
+    """Instruction sets, fastest first, that this processor has and no variable rules out.
 
     Raises:
         ImportError: the extension cannot be loaded.
@@ -43,9 +43,9 @@ def usable_isas() -> list[str]:
 
 
 def why_not(isa: str) -> str:
-    """Return what keeps this process from `isa`: the build, a variable that is set, or the machine.
+    """Reason why this process cannot use `isa`: the build, a variable that is set, or the machine.
 
-    Empty if nothing does, or if the processor has no such instructions and nothing more is known.
+    Empty if it can, or if the processor just lacks the instructions and no more is known.
     """
     from hk_backend import _cpu
 
@@ -58,14 +58,14 @@ def why_not(isa: str) -> str:
 
 
 def why_not_amx(isa: str) -> str:
-    """Why HK computes with `isa` although the processor advertises AMX; empty if it does not."""
+    """Reason why HK uses `isa` although the processor advertises AMX; empty if it does not."""
     if isa == "amx" or not machine.advertises_amx():
         return ""
     return why_not("amx") or f"HK_DEVICE=cpu:{isa}"
 
 
 def left_out() -> str:
-    """A sentence that names the instruction sets for which this build has no kernels, if any."""
+    """Sentence that names the instruction sets left out of this build; empty if there are none."""
     from hk_backend import _cpu
 
     names = ", ".join(f"cpu:{isa}" for isa in _cpu.left_out_isas())

@@ -1,4 +1,4 @@
-"""Linear layers and quantisers of the cpu device: addresses, sizes and strides for `_cpu`."""
+"""Linear layers and quantisers on the cpu device: pass addresses, sizes and strides to `_cpu`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack_weight(on: Extension, of: PackWeightArguments) -> None:
 
 
 def kind_of(on: Extension, weight: PackedWeight, activations: str) -> tuple[Any, ...]:
-    """The arguments of the extension that say how a weight is multiplied, without the threads."""
+    """Arguments of the extension that say how to multiply by a weight, without the thread count."""
     activations = ROTATED.get(activations, activations)
     return on.isa, on.formats[weight.format], on.activations[activations], weight.rotation
 

@@ -1,6 +1,6 @@
-"""Linear calls of the cpu device that differ from a checked one in x, bias and rows only.
+"""Linear calls of the cpu device that differ from a checked one only in x, bias and rows.
 
-The checks of a call and the search for its arguments take longer than a small layer's product.
+Checking a call and finding its arguments takes longer than the product of a small layer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import FlatWeight
 
 MOST_CALLS = 8192
-"""Calls that are kept: several for each layer of a large model."""
+"""Most calls that are kept, enough for several of each layer of a large model."""
 Key = tuple[int, torch.dtype, torch.dtype]
-"""The address of a packed weight, and the dtypes of x and of the output."""
+"""Address of a packed weight, dtype of x, and dtype of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One checked call: its weight, as schemas carry it, and the arguments that stay."""
+    """One checked call: its weight, in the form of operator schemas, and its lasting arguments."""
 
     ints: Sequence[int]
     places: tuple[int, ...]
@@ -42,7 +42,7 @@ class RepeatedLinear:
         self._calls: dict[Key, _Call] = {}
 
     def keep(self, of: LinearArguments, before: tuple[Any, ...]) -> None:
-        """Keep a call that has been checked and run.
+        """Keeps a call that has been checked and run.
 
         Args:
             before: the extension's arguments that precede the sizes, without the threads.
@@ -63,8 +63,8 @@ class RepeatedLinear:
         bias: torch.Tensor | None,
         out_dtype: torch.dtype,
     ) -> torch.Tensor | None:
-        """The output `[M, N]` for x `[M, K]`; None, and nothing has been done, if no checked call
-        was of this kind."""
+        """Computes the output `[M, N]` for x `[M, K]`. Returns None, and does nothing, if no
+        checked call was of this kind."""
         *tensors, ints = weight
         call = self._calls.get((tensors[0].data_ptr(), x.dtype, out_dtype))
         if (
@@ -105,7 +105,7 @@ def _places(tensors: Sequence[torch.Tensor | None]) -> tuple[int, int, int, int]
 
 
 def _sizes(tensors: Sequence[torch.Tensor | None]) -> tuple[int, ...]:
-    """Bytes of each tensor: what lies at a known address may be another one by now."""
+    """Bytes of each tensor, as another tensor may lie at a known address by now."""
     return tuple(0 if tensor is None else tensor.nbytes for tensor in tensors)
 
 

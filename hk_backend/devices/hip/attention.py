@@ -1,5 +1,7 @@
-"""`attention_prefill` on a GPU: the launch of a call, and its kernels' argument struct
-(csrc/include/hk/args/attention_prefill.hpp). Reads host facts only: shapes, strides, dtypes.
+"""`attention_prefill` on a GPU: the launch of a call, and its kernels' argument struct.
+
+The struct is csrc/include/hk/args/attention_prefill.hpp. This module reads only host facts: shapes,
+strides, dtypes.
 """
 
 from __future__ import annotations
@@ -22,32 +24,37 @@ from hk_backend.terms.paged_kv import PagedKV
 __all__ = ["prepare", "self_check_problem", "settle", "verdict", "ways"]
 
 ALIGNMENT = 16
-"""Of every row, in bytes: the kernels read and write 16 at once."""
+"""Alignment of every row in bytes, as the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
-"""Elements from one token to the next: fewer, so that a tile's byte offsets fit 32 bits."""
+"""Exclusive bound of the elements between tokens, so that a tile's byte offsets fit 32 bits."""
 WAVE_TOKENS, WAVE_BYTES = 31, 2**32 - 2**12
-"""From the first to the last token of a wave's rows, and bytes from the first one to the last."""
+"""Tokens from the first to the last row of a wave, and most bytes between these rows."""
 LARGEST_DIVIDED = 2**31
-"""Rows of a step times the heads of a KV head: fewer (csrc/include/hk/types/divisor.hpp)."""
+"""Exclusive bound of a step's rows times the query heads per KV head (hk/types/divisor.hpp)."""
 MOST_TILES = MOST_REQUESTS = 2**15
-"""Of full tiles of queries; each request may add one: a grid's second and third dimension are
-below 2^16."""
+"""Most full tiles of query rows, and most requests, each of which may add one tile.
+
+The second and third dimension of a grid are below 2^16.
+"""
 LARGEST_SCALE = 2.0**127
-"""Of the scores, in size: times log2(e) it is a float32 in the kernels."""
+"""Largest absolute `scale` of the scores: times log2(e) it must be a float32 in the kernels."""
 SMALLEST_BIASED_SCALE = 2.0**-64
-"""Of scores with ALiBi, unless 0: the kernels divide the slopes by it, and these stay float32."""
+"""Smallest absolute `scale` with ALiBi, unless it is 0.
+
+The kernels divide the slopes by `scale`, and the result must be a float32.
+"""
 BLOCK_BYTES = 2**32 - 2**12
-"""From one block of a cache to the next: fewer."""
+"""Exclusive bound of the bytes from one block of a cache to the next."""
 PADDING = 8, 16
-"""Channels of keys, and of values, that a kernel for several sizes leaves out in its self-check."""
+"""Channels of keys, and of values, that a padded kernel leaves unused in its self-check."""
 ROWS = "rows of attention (tokens times heads)"
 
 
 def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
-    """The launch of one call, whose arguments the operator has checked.
+    """Prepares the launch of one call, whose arguments the operator has checked.
 
     Raises:
-        ValueError: what the kernels do not compute, or a layout that they cannot read; names the
+        ValueError: the kernels do not compute this case, or cannot read a layout. Names the
             argument, its value and what would be valid.
     """
     found = kernels_of(of, kernels)
@@ -132,7 +139,7 @@ def _add_paged(
     tensors: dict[str, torch.Tensor],
     numbers: dict[str, float],
 ) -> None:
-    """What tells the kernel where keys and values lie in a cache."""
+    """Adds the arguments that say where keys and values lie in a cache."""
     assert of.block_table is not None
     assert of.seq_lens is not None
     block_table = of.block_table
@@ -146,7 +153,7 @@ def _add_paged(
 def _add_packed(
     of: AttentionArguments, tensors: dict[str, torch.Tensor], numbers: dict[str, float]
 ) -> None:
-    """What tells the kernel where packed keys and values lie."""
+    """Adds the arguments that say where packed keys and values lie."""
     starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
     tensors["key_start_loc"] = starts.contiguous()
     apart = ("key_block", "value_block", "key_piece", "value_piece", "block_table_row")
@@ -188,7 +195,7 @@ def _check_stride(
 
 
 def most_tokens(kernels: Family, group: int) -> int:
-    """Of a step."""
+    """Most query tokens of a step."""
     rows = MOST_TILES * min(kernel.tile.rows for kernel in kernels)
     if kernels[0].facts.get("mask") not in GROUPED:
         return rows
@@ -198,7 +205,7 @@ def most_tokens(kernels: Family, group: int) -> int:
 def _check_groups(
     group: int, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, float]
 ) -> None:
-    """Where a tile has the rows of several heads."""
+    """Checks the strides of kernels whose tiles have the rows of several heads."""
     for name in ("query", "out", "lse"):
         if name in tensors:
             head, token = (int(numbers[f"{name}_{axis}"]) for axis in ("head", "token"))
@@ -209,17 +216,17 @@ def _check_groups(
 
 
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """As it is: what a step is dealt by is not in it (`Layer`)."""
+    """Returns the call unchanged, as how a step is dealt is not part of it (`Layer`)."""
     return call
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """One."""
+    """The single way to launch an attention kernel."""
     return (as_it_is,)
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """What `kernel` must solve before its first use."""
+    """The problem that `kernel` must solve before its first use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
     keys, mask = str(facts["keys"]), str(facts["mask"])

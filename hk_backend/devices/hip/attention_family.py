@@ -1,5 +1,6 @@
-"""Which kernels compute an attention: those with its facts, or why there are none. A request and a
-call are asked alike.
+"""Kernels that compute a given attention, or the reason why there are none.
+
+The same rules apply to a request, before there are tensors, and to a call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hk_backend.terms.verdict import Verdict, refused
 OPERATOR = "attention_prefill"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-"""Of keys and values."""
+"""Fact `stored` by the dtype of keys and values."""
 
 
 def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Verdict:
@@ -56,7 +57,7 @@ def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
     """The kernels that compute a call.
 
     Raises:
-        ValueError: none does; names the argument, its value and what would be valid.
+        ValueError: there are none. Names the argument, its value and what would be valid.
     """
     query, key, size = of.query, of.stored()[0], of.query.shape[2]
     if query.dtype not in DTYPES:
@@ -86,13 +87,15 @@ def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a kernel has to compute.
+    """The attention that a kernel has to compute.
 
     Args:
-        dtype: one of `DTYPES`; `stored`: of keys and values, one of `STORED`.
-        head_size, value_size: channels of a key, and of a value.
-        keys: how they lie (hk_backend/kernels/row_sources.py).
-        masking: what rows see.
+        dtype: dtype of queries, one of `DTYPES`.
+        stored: dtype of keys and values, one of `STORED`.
+        head_size: channels of a key.
+        value_size: channels of a value.
+        keys: layout of keys and values (hk_backend/kernels/row_sources.py).
+        masking: keys that rows see, and changes to the scores.
     """
 
     dtype: torch.dtype
@@ -103,8 +106,8 @@ class Wanted:
     masking: Masking
 
     def family(self, kernels: Catalogue) -> Family | NoKernel:
-        """The kernels of this head size; or padded ones of the next size that there are some for,
-        which values may have another size in."""
+        """The kernels of this head size, or padded kernels of the next larger size that exists.
+        Padded kernels also allow another size of values."""
         mask = self.masking.mask
         own: NoKernel | None = None
         if self.value_size == self.head_size:
@@ -121,7 +124,7 @@ class Wanted:
         return own
 
     def facts(self) -> dict[str, Fact]:
-        """Of the kernels for these, whatever their mask."""
+        """Facts of kernels for this attention, except the mask."""
         return {
             "dtype": DTYPES[self.dtype],
             "keys": self.keys,
@@ -130,17 +133,17 @@ class Wanted:
         }
 
     def missing(self, kernels: Catalogue) -> Refused:
-        """What of the mask no kernel computes: see `Masking.missing`."""
+        """The part of the mask that no kernel computes: see `Masking.missing`."""
         return self.masking.missing(kernels.families[OPERATOR], self.stored, self.facts())
 
     def sizes(self, found: NoKernel) -> str:
-        """Where there is none for values of another size: them, and with what."""
+        """Text for the sizes of keys and values, if values of another size have no kernels."""
         masked = f", with {self.masking.argument}" if found.fact == "mask" else ""
         which = f"{self.keys} in {self.stored}{masked}"
         return f"values of {self.value_size} channels with keys of {self.head_size}, {which}"
 
     def why_none(self, found: NoKernel, kernels: Catalogue) -> str:
-        """One line for a user."""
+        """Reason why no kernel was found, as one line for a user."""
         arch, where = kernels.arch, f"{self.keys} keys and values in {self.stored}"
         if self.value_size != self.head_size:
             return f"{self.sizes(found)}: not in the {arch} kernels"
@@ -154,7 +157,7 @@ class Wanted:
 
 
 def _keys(request: AttentionRequest) -> str | None:
-    """How keys and values lie; None: as no kernel reads them."""
+    """Layout of a request's keys and values; None if no kernel reads it."""
     if not request.paged:
         return PACKED
     layouts = request.cache_layouts or ("B N H D", "B N H D")
@@ -167,19 +170,19 @@ def _layouts(request: AttentionRequest) -> str:
 
 
 def _padded_sizes(kernels: Catalogue) -> set[int]:
-    """Up to which there are kernels for any multiple of 8."""
+    """Head sizes up to which padded kernels serve any multiple of 8."""
     family = kernels.families.get(OPERATOR, ())
     return {int(entry.facts["head_size"]) for entry in family if entry.facts["padded"]}
 
 
 def _serves(kernels: Catalogue, head_size: int) -> bool:
-    """Whether there is a kernel for it, of some keys and values."""
+    """Whether a kernel exists for a head size, for some layout of keys and values."""
     own = {entry.facts["head_size"] for entry in kernels.families.get(OPERATOR, ())}
     return head_size in own or head_size <= max(_padded_sizes(kernels), default=0)
 
 
 def _sizes(found: NoKernel) -> str:
-    """The head sizes that there are kernels for."""
+    """Text with the head sizes for which there are kernels."""
     return _listed(found.valid if found.fact == "head_size" else ()) or "no size"
 
 

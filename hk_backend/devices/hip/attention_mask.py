@@ -1,5 +1,6 @@
-"""What the rows of a call see and what becomes of its scores: the mask of the kernels that it
-takes, and what no kernel computes, by name. A request and a call are asked alike.
+"""The mask of an attention call: keys that rows see, changes to scores, and cases without a kernel.
+
+The same rules apply to a request, before there are tensors, and to a call.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.requests import AttentionRequest
 
 LARGEST_CAP = 2.0**10
-"""Of the scores: they are off by 2^-22 of it at most, here no more than fp16 rounds a weight."""
+"""Largest soft cap. Scores are off by at most 2^-22 of the cap; here that is no more than the error
+of rounding a weight to fp16."""
 
 
 UNLIKE: Mapping[str, str] = {ANY_PAGES: "blocks of no multiple of 16 tokens"}
-"""How keys lie that not all masks have kernels for."""
+"""Layouts of keys for which some masks have no kernels, in words for a message."""
 
 
 class Refused(NamedTuple):
-    """An argument, and what of it the kernels do not compute."""
+    """An argument, and the case of it that the kernels do not compute."""
 
     argument: str
     what: str
@@ -34,7 +36,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """The arguments that decide it. Windows, sinks, and one of soft cap and ALiBi go together."""
+    """Arguments that decide the mask. A window and sinks combine, also with a soft cap or ALiBi."""
 
     causal: bool
     sliding_window: int | None
@@ -44,18 +46,18 @@ class Masking:
 
     @classmethod
     def of_request(cls, of: AttentionRequest) -> Masking:
-        """Of what a layer will ask for."""
+        """The masking of a layer's future calls."""
         return cls(of.causal, of.sliding_window, of.logits_soft_cap, of.has_sinks, of.has_alibi)
 
     @classmethod
     def of_call(cls, of: AttentionArguments) -> Masking:
-        """Of a call."""
+        """The masking of a call."""
         has_sinks, has_alibi = of.sinks is not None, of.alibi_slopes is not None
         return cls(of.causal, of.sliding_window, of.logits_soft_cap, has_sinks, has_alibi)
 
     @property
     def mask(self) -> str:
-        """The kernels' fact (hk_backend/kernels/masks.py)."""
+        """The kernels' fact `mask` (hk_backend/kernels/masks.py)."""
         if self.logits_soft_cap:
             return CAPPED
         if self.has_alibi:
@@ -64,7 +66,7 @@ class Masking:
 
     @property
     def argument(self) -> str:
-        """The one that calls for this mask."""
+        """Name of the argument that calls for this mask."""
         if self.logits_soft_cap:
             return "logits_soft_cap"
         if self.has_alibi:
@@ -72,7 +74,7 @@ class Masking:
         return "sliding_window" if self.sliding_window else "sinks"
 
     def refusal(self) -> Refused | None:
-        """What no kernel computes, wherever keys and values lie; None: all is computed."""
+        """The case that no kernel computes, whatever the layout of keys; None if there is none."""
         cap = self.logits_soft_cap or 0.0
         if self.sliding_window and not self.causal:
             return Refused("sliding_window", "that is not causal")
@@ -85,8 +87,11 @@ class Masking:
         return None
 
     def missing(self, family: Family, stored: object, facts: Mapping[str, Fact]) -> Refused:
-        """Which of a call's `facts`, with keys and values in `stored`, no kernel of `family` has
-        with this mask, where there are some without it."""
+        """The facts of a call that no kernel of `family` combines with this mask.
+
+        Kernels without the mask exist for `facts`. `stored` is the dtype of keys and values, for
+        the message.
+        """
         having = [entry.facts for entry in family if entry.facts["mask"] == self.mask]
 
         def have(*names: str) -> bool:

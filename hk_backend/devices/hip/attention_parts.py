@@ -1,8 +1,8 @@
-"""Attention of few rows over many keys: workgroups share the keys, and a second kernel joins what
-they found (csrc/kernels/attention_merge.hip).
+"""Attention of few rows over many keys: workgroups share the keys, and a merge kernel follows.
 
-What the parts leave for it lies in memory that the stream's launches share (workspace.py): the sums
-of all rows and parts first, then the outputs.
+The merge kernel (csrc/kernels/attention_merge.hip) joins the partial results of the parts. They lie
+in memory that the stream's launches share (workspace.py): first the sums of all rows and parts,
+then the outputs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hk_backend.kernels.row_sources import PAGED
 verdict, prepare, settle = attention.verdict, attention.prepare, attention.settle
 
 MERGE = "attention_merge"
-"""The operator of the kernels that join parts."""
+"""The operator of the kernels that join partial results."""
 SELF_CHECK = Parts(3, 4 * TILE_KEYS)
-"""The keys of a request of the problem end in its first part, another's in its last."""
+"""Parts of the self-check: one request's keys end in the first part, another's in the last."""
 FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc")
-"""Tensors of a call that the merge takes."""
+"""Tensors of a call that the merge kernel takes."""
 
 
 def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | None:
-    """Those that compute a call in parts, and those that join these; None: there are none."""
+    """The kernels that compute a call's parts, and those that merge them; None if either lacks."""
     facts = call.kernels[0].facts
     if facts["mask"] in (CAPPED, ALIBI):
         return None
@@ -50,11 +50,11 @@ def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | 
 def in_parts(
     call: KernelCall, parts: Parts, kernels: tuple[Family, Family], memory: torch.Tensor
 ) -> tuple[KernelCall, KernelCall]:
-    """The two launches of a call.
+    """The two launches of a call: the parts, and the merge.
 
     Args:
         kernels: `kernels_of` the call, or some of them.
-        memory: float32, at least `workspace_bytes`.
+        memory: float32 tensor of at least `workspace_bytes`.
     """
     of_parts, of_merge = kernels
     out, sizes = call.tensors["out"], call.sizes
@@ -87,17 +87,17 @@ def in_parts(
 
 
 def pieces(memory: torch.Tensor, rows: int, head_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What all parts leave of so many rows: the sums, and the outputs in words of 4 bytes."""
+    """Partial results of `rows` rows, over all parts: the sums, and the outputs in 4-byte words."""
     return memory[: 2 * rows], memory[2 * rows : (2 + head_size // 2) * rows]
 
 
 def workspace_bytes(rows: int, head_size: int) -> int:
-    """Of that: two sums of float32 for each row, and an output of 16 bits."""
+    """Bytes of the partial results: per row two float32 sums, and an output of 16-bit elements."""
     return rows * (8 + 2 * head_size)
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """What `kernel`, with the one that it works with, must solve before its first use."""
+    """The problem that a part or merge kernel must solve with its partner before its first use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype = dtypes[str(facts["dtype"])]
     stored = dtypes[str(facts.get("stored", facts["dtype"]))]
@@ -108,7 +108,7 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """One: in parts of which the first are whole tiles, and joined."""
+    """The single way to launch such kernels: parts, the first ones whole tiles, and a merge."""
 
     def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
         found = kernels_of(call, kernels)

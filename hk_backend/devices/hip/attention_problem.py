@@ -16,23 +16,27 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 
 QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
-"""Several workgroups and a diagonal; then a cached prefix of many tiles. Neither fills its last."""
+"""Lengths of two requests. The first has several workgroups and a diagonal, the second a cached
+prefix of many tiles. Neither fills its last tile."""
 NUM_HEADS, NUM_KV_HEADS = 4, 2
 KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
-"""Of an FP8 cache, for each KV head: another head's would be seen."""
+"""Scales of an FP8 cache per KV head; they differ, so that a mixed-up head is seen."""
 WINDOW, SINKS = 130, (-torch.inf, 0.5, 2.0, 4.0)
-"""The window begins within tiles of keys, and past the first ones; one head has no sink."""
+"""A window that begins inside a tile of keys, past the first ones; sinks, but for one head."""
 SOFT_CAP, SLOPES = 1.5, (0.5, 0.03125, 0.0, 0.125)
-"""The largest scores reach the cap; another head's slope would be seen."""
+"""A soft cap, which the largest scores reach, and ALiBi slopes, which differ by head."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
-"""Of the caches that kernels read, by their fact `keys`."""
+"""Tokens of a block, by the kernels' fact `keys`."""
 
 
 def problem_of(
     dtype: torch.dtype, stored: torch.dtype, sizes: tuple[int, int], keys: str, mask: str
 ) -> Problem:
-    """Causal, always the same numbers, keys and values in `stored` and of `sizes`, and all that
-    kernels of `mask` have; the answers come from packed keys."""
+    """A causal problem with fixed random numbers, and every feature that kernels of `mask` have.
+
+    Keys and values are in `stored` and have `sizes` channels. The expected answers are computed
+    from packed keys.
+    """
     problem = _problem(dtype, stored, *sizes)
     if mask in WINDOWED:
         problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))
@@ -72,8 +76,11 @@ def _problem(
 
 
 def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
-    """The same with keys and values in a cache, last blocks first, NaN between: `[B, N, H, D]`, all
-    rows as long as the longer ones, or as ROCM_ATTN splits it."""
+    """The same problem with keys and values in a cache `[B, N, H, D]`, or split as ROCM_ATTN does.
+
+    Blocks are in reverse order, with NaN in unused places. Rows of keys and values are equally far
+    apart.
+    """
     block_size = BLOCK_SIZES[keys]
     counts = [-(-length // block_size) for length in SEQ_LENS]
     block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)

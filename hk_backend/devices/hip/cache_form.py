@@ -1,8 +1,9 @@
-"""How the GPU kernels read a paged cache in place, and what tells them where it lies.
+"""Forms of a paged cache that the GPU kernels read in place, and the arguments that locate it.
 
-Two forms: *rows*, where the channels of a token are contiguous, and *split*, where 16 bytes are
-kept together: channels of a key and tokens of a value's channel, 8 of 16 bits or 16 of FP8. Which
-kernels read a cache (their fact `keys`, hk_backend/kernels/row_sources.py) follows from its layout
+There are two forms. In *rows*, the channels of a token are contiguous. In *split*, 16 bytes are
+kept together: channels of a key, and tokens of a value's channel (8 of 16 bits or 16 of FP8).
+
+The kernels for a cache (fact `keys`, hk_backend/kernels/row_sources.py) follow from its layout
 strings, or from its strides, and from the tokens of a block.
 """
 
@@ -13,21 +14,24 @@ from hk_backend.kernels.row_sources import ANY_PAGES, PAGED, SPLIT, TOKENS, bloc
 from hk_backend.terms.paged_kv import CacheView, PagedKV
 
 BLOCK_TOKENS = 16
-"""Rows that are found at once in blocks of a multiple of this."""
+"""Tokens of a block are a multiple of this for kernels that find several rows at once."""
 PIECE_BYTES = 16
-"""Of the elements that lie together in a split cache."""
+"""Bytes of elements that lie together in a split cache."""
 PIECES_BYTES = 2**31
-"""From one piece of 16 tokens to another: fewer, so that a lane's offset fits."""
+"""Exclusive bound of the bytes that the pieces of 16 tokens span, so that a lane's offset fits."""
 NUMBERED_ROWS = 2**32
-"""Of a cache whose rows each lane finds: fewer, so that their numbers fit."""
+"""Exclusive bound of a cache's rows, so that row numbers fit, where each lane finds its own row."""
 VALID = (
     '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x of 16 bytes'
 )
 
 
 def form_of(layouts: tuple[str, str], block_size: int) -> str | None:
-    """The fact `keys` of the kernels for a cache of keys and values with these layout strings (see
-    `PagedKV`); None: there are none."""
+    """The kernels' fact `keys` for a cache with these layout strings; None if no kernel reads it.
+
+    Args:
+        layouts: layout strings of keys and values (see `PagedKV`).
+    """
     key, value = (layout.split() for layout in layouts)
     if all(axes[-1] == "D" and "N" in axes for axes in (key, value)):
         return _form_of_rows(block_size)
@@ -43,10 +47,10 @@ def _form_of_rows(block_size: int) -> str:
 
 
 def form_of_cache(cache: PagedKV) -> str:
-    """The same of a cache.
+    """The kernels' fact `keys` for a cache.
 
     Raises:
-        ValueError: there are none.
+        ValueError: no kernel reads the cache.
     """
     sizes = (cache.key, cache.head_size), (cache.value, cache.value_size)
     if all(_rows(view, size, cache) for view, size in sizes):
@@ -65,17 +69,16 @@ def form_of_cache(cache: PagedKV) -> str:
 
 
 def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
-    """Where keys and values lie, in elements, for the kernels of this fact: by the name of the
-    argument.
+    """Arguments, by name, that say where keys and values lie in a cache, in elements.
 
     Raises:
-        ValueError: strides that they do not read.
+        ValueError: kernels with the fact `keys` do not read these strides.
     """
     if keys == SPLIT:
         found = piece_strides(cache)
     else:
         found = row_strides("key", cache.key, cache) | row_strides("value", cache.value, cache)
-    if keys == TOKENS:  # whose rows are the blocks
+    if keys == TOKENS:  # here each block is one row
         most = max(cache.head_size, cache.value_size)
         for name in ("key", "value"):
             found[f"{name}_token"] = found[f"{name}_block"] or most
@@ -88,7 +91,7 @@ def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
 
 
 def _block_rows(cache: PagedKV, strides: dict[str, int]) -> int:
-    """From a block to the next, in rows, where each lane finds its own."""
+    """Rows from one block to the next, for kernels where each lane finds its own row."""
     if cache.block_size == 1:
         rows, rest = 1, 0
     else:
@@ -105,15 +108,15 @@ def _block_rows(cache: PagedKV, strides: dict[str, int]) -> int:
 
 
 def row_strides(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
-    """Of keys or values in rows, in elements, by the name of the kernel's argument."""
+    """Strides of keys or values in rows, in elements, by the name of the kernel's argument."""
     return {**_outer(name, view, cache), f"{name}_token": view.strides[3], f"{name}_piece": 0}
 
 
 def piece_strides(cache: PagedKV) -> dict[str, int]:
-    """Of a split cache, in elements, by the name of the kernel's argument.
+    """Strides of a split cache, in elements, by the name of the kernel's argument.
 
     Raises:
-        ValueError: pieces that do not begin at multiples of 16 bytes, or are too far apart.
+        ValueError: pieces do not begin at multiples of 16 bytes, or are too far apart.
     """
     key, value, piece = cache.key, cache.value, piece_of(cache)
     by_token = value.token_split < cache.block_size
@@ -141,7 +144,7 @@ def piece_strides(cache: PagedKV) -> dict[str, int]:
 
 
 def piece_of(cache: PagedKV) -> int:
-    """Elements that lie together in a split cache."""
+    """Number of elements that lie together in a split cache."""
     return PIECE_BYTES // cache.dtype.itemsize
 
 
@@ -161,7 +164,7 @@ def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
 
 
 def _outer(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
-    """torch allows any stride for an axis of one element."""
+    """Strides of blocks and heads; 0 for an axis of one element, whose stride torch leaves open."""
     block, head = view.strides[:2]
     return {
         f"{name}_block": block if cache.num_blocks > 1 else 0,

@@ -1,4 +1,4 @@
-"""A launch: its kernel, and everything that its argument struct needs."""
+"""One launch: its kernel, and everything that its argument struct needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hk_backend.kernels import Family
 
 
 class Work(NamedTuple):
-    """How much a launch does, for progress."""
+    """Amount of work that a launch does, to report progress."""
 
     amount: int
     unit: str
@@ -24,9 +24,9 @@ class KernelCall:
 
     Args:
         kernels: one, or alternatives that the launch chooses from (`Catalogue.alternatives`).
-        tensors: whose addresses the struct holds, by field. A pointer that is not here is null.
-        numbers: the struct's other fields.
-        sizes: what the grids' formulas name.
+        tensors: tensors by the struct's pointer fields. A pointer without a tensor is null.
+        numbers: values of the struct's other fields.
+        sizes: values for the names in the grid formulas.
     """
 
     kernels: Family
@@ -37,15 +37,15 @@ class KernelCall:
 
     @property
     def is_empty(self) -> bool:
-        """A size of zero: there is nothing to write."""
+        """Whether a size is zero, so that there is nothing to write."""
         return min(self.sizes.values()) < 1
 
     def values(self, addresses: Mapping[str, int]) -> dict[str, float | None]:
-        """A value for each field of the struct; tensors without an element have no address."""
+        """A value for each field of the struct; tensors without elements have no address."""
         pointers = self.kernels[0].arguments.pointers
         return {**dict.fromkeys(pointers), **addresses, **self.numbers}
 
 
 def bad(argument: str, found: object, expected: object) -> NoReturn:
-    """Refuse an argument that is valid, but not on this device."""
+    """Refuses an argument that is valid in general, but not on this device."""
     raise ValueError(f"{argument}: {found} is not valid on this device: expected {expected}")

@@ -52,7 +52,7 @@ BY_KERNELS: dict[str, Operator] = {
     quantize_fp8.OPERATOR: quantize_fp8,
     attention_parts.MERGE: attention_parts,
 }
-"""By the catalogue's name of the kernels."""
+"""Operator modules by the catalogue's operator name of their kernels."""
 ONE_PART = Parts(1, 0)
 IN_TORCH: dict[str, Callable[[Any], None]] = {
     "merge_attention": merge_attention,
@@ -66,8 +66,8 @@ class HipDevice:
     """GPUs of one arch behind one HIP library.
 
     Args:
-        kind: the head of its name, "hip" or "emulated".
-        check: what a kernel must pass before its first use.
+        kind: first part of the device's name, "hip" or "emulated".
+        check: self-check that a kernel must pass before its first use.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HipDevice:
         self.linears = RepeatedLinears(self.memory, self.kernels, self.workspaces)
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
-        """By operator, name and GPU: the names of two operators' kernels may be the same."""
+        """Verdicts by operator, kernel name and GPU; kernels of two operators may share a name."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         if not self.weight_layout or format not in pack_weight.FORMATS_OF:
@@ -100,7 +100,8 @@ class HipDevice:
         return self.library.is_capturing(self.memory.stream(self.memory.current_index()))
 
     def verdict(self, request: Request) -> Verdict:
-        """From host facts; the first time for a kernel it also runs the kernel's self-check."""
+        """Decides from host facts. The first request for a kernel also runs the kernel's
+        self-check."""
         if request.device_type != self.memory.tensors_on:
             return refused(f"tensors on {request.device_type} with the device {self.name}")
         operator = OPERATORS[request.operator]
@@ -112,30 +113,30 @@ class HipDevice:
 
         try:
             return operator.verdict(request, self.catalogue, usable)
-        except CodeObjectError as error:  # of the operator's index: it is read now
+        except CodeObjectError as error:  # the operator's index is read only now
             return refused(str(error))
 
     def verify(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-        """Whether `kernel` may run: its self-check on GPU `index`, once per process.
+        """Whether `kernel` passes its self-check on GPU `index`, which runs once per process.
 
-        The check waits for the GPU, so it belongs where layers are constructed, not into a request.
+        The check waits for the GPU. Call this where layers are constructed, not in a request.
         """
         key = kernel.operator, kernel.name, index
         known = self._verdicts.get(key)
         if known is None:
-            with self.library.current(index):  # whose null stream it may be
+            with self.library.current(index):  # the stream may be this GPU's null stream
                 if self.library.is_capturing(self.memory.stream(index)):
                     return refused(
                         f"{kernel.name}: its first use cannot be in a graph capture, call it before"
                     )
             try:
                 known = self._check(self, operator, kernel, index)
-            except Exception as error:  # torch raises what a kernel did when it waits for it
+            except Exception as error:  # torch raises a kernel's fault when it next waits
                 known = refused(
                     f"{kernel.name} cannot run on device {index} of {self.name}: "
                     f"{type(error).__name__}: {error}"
                 )
-                if ended_by_a_capture(error):  # it says nothing of the kernel
+                if ended_by_a_capture(error):  # the error says nothing about the kernel
                     return known
             self._verdicts[key] = known
             if not known:
@@ -143,11 +144,11 @@ class HipDevice:
         return known
 
     def run(self, arguments: Arguments) -> None:
-        """One launch on torch's current stream, no waiting.
+        """Enqueues the operator on torch's current stream, without waiting.
 
         Raises:
-            ValueError: an argument that these kernels do not compute; nothing was launched.
-            DeviceError, HipError: no kernels for it, the launch failed, or the kernel failed its
+            ValueError: the kernels do not compute this argument; nothing was launched.
+            DeviceError, HipError: there are no kernels, the launch failed, or a kernel failed its
                 self-check.
         """
         in_torch = IN_TORCH.get(arguments.operator)
@@ -175,7 +176,7 @@ class HipDevice:
         return self.linears.launch(x, weight, bias, out_dtype, x_scales)
 
     def launch(self, call: KernelCall, index: int) -> None:
-        """Enqueue a prepared call on the stream of device `index`."""
+        """Enqueues a prepared call on the current stream of GPU `index`."""
         with self.memory.addresses(call) as addresses:
             self.kernels.launch(
                 call.kernels,
@@ -228,28 +229,27 @@ class HipDevice:
         return Prepared(self.memory, kernels, call, tensors, paged, self.compute_units(index))
 
     def compute_units(self, index: int) -> int:
-        """Of GPU `index`."""
+        """Number of compute units of GPU `index`."""
         return self.library.compute_units(index)
 
     def linear_microseconds(self, request: LinearRequest, rows: int) -> float:
-        """The time of HK's launch for a layer that this device serves, as it was timed on this
-        machine or as the planner expects it."""
+        """Microseconds of HK's launch for a layer, as timed on this machine or else as planned."""
         units = self.compute_units(self.memory.current_index())
         return linear.microseconds(request, rows, self.catalogue, units)
 
     def gpu(self, index: int) -> Machine:
-        """What launches on GPU `index` may depend on."""
+        """The properties of GPU `index` that a launch may depend on."""
         return OneGpu(self.library, self.memory, self.workspaces, index)
 
     def _reserve(self, packed: PackWeightArguments) -> None:
-        """Make room for what the launches with a weight leave for each other."""
+        """Reserves workspace for the launches with a packed weight."""
         index = self.memory.index(packed.data)
         units = self.gpu(index).compute_units
         room = linear.workspace_bytes(packed, self.catalogue, units)
         self.workspaces.reserve(index, room)
 
     def _run_attention(self, of: AttentionArguments) -> None:
-        """One launch, or the keys in parts and a launch that joins them."""
+        """Runs attention as one launch, or as a launch over parts of the keys and a merge."""
         call = self._ready(attention, of)
         if call is None:
             return
@@ -258,7 +258,7 @@ class HipDevice:
             self.launch(each, index)
 
     def _dealt(self, call: KernelCall, longest: int | None, index: int) -> Sequence[KernelCall]:
-        """The launches of a call, as they are planned."""
+        """The planned launches of a call."""
         stream, units = self.memory.stream(index), self.compute_units(index)
         shares = longest is not None and not self.library.is_capturing(stream)
         step = call.sizes["num_tokens"], call.sizes["num_requests"], longest
@@ -274,8 +274,7 @@ class HipDevice:
         return attention_parts.in_parts(call, choice.parts, kernels, memory)
 
     def _kernels_of_parts(self, call: KernelCall, index: int) -> tuple[Family, Family] | None:
-        """Those for parts and those that join these, of which one each may run; None: there are
-        none."""
+        """Usable kernels for parts and for the merge; None if either has none."""
         there = attention_parts.kernels_of(call, self.catalogue)
         if there is None:
             return None
@@ -285,7 +284,7 @@ class HipDevice:
         return parts, merge
 
     def _run_linear(self, of: LinearArguments) -> None:
-        """Round x as the kernels multiply it, multiply, and keep the launches for the next call."""
+        """Rounds x as the kernels need it, multiplies, and keeps the launches for later calls."""
         quantise = linear.quantisation(of)
         calls, made = [], []
         rounded = of
@@ -301,7 +300,7 @@ class HipDevice:
             self.linears.keep(of, ready, made, rounded.x_scales, self._index(ready[0]))
 
     def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
-        """The launch of a call, with the kernels that it takes; None: there is nothing to write."""
+        """The launch of a call, with its usable kernels; None if there is nothing to write."""
         call = operator.prepare(arguments, self.catalogue)
         name, tensor = next(iter(call.tensors.items()))
         if tensor.device.type != self.memory.tensors_on:
@@ -312,18 +311,18 @@ class HipDevice:
         return operator.settle(self._with_usable(operator, call, index), self.gpu(index))
 
     def _index(self, call: KernelCall) -> int:
-        """The GPU of a launch."""
+        """Index of the GPU that a launch runs on."""
         return self.memory.index(next(iter(call.tensors.values())))
 
     def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
-        """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
+        """The call with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
         found = self._usable(operator, call.kernels, index)
         if isinstance(found, Verdict):
             raise DeviceError(found.why)
         return replace(call, kernels=found)
 
     def _usable(self, operator: Operator, kernels: Family, index: int) -> Family | Verdict:
-        """Those of the alternatives that may run on GPU `index`, or why none of them may."""
+        """The alternatives that may run on GPU `index`, or the reason why none may."""
         verdicts = [self.verify(operator, kernel, index) for kernel in kernels]
         if not any(verdicts):
             return refused("; ".join(verdict.why for verdict in verdicts))
@@ -335,7 +334,7 @@ class HipDevice:
 
 @dataclass(frozen=True)
 class OneGpu:
-    """What a launch on GPU `index` may depend on (operator.Machine)."""
+    """Properties of GPU `index` that a launch may depend on (operator.Machine)."""
 
     library: HipLibrary
     memory: Memory
@@ -356,7 +355,7 @@ def hip_device() -> HipDevice:
     """The GPUs of this machine.
 
     Raises:
-        DeviceError: no HIP runtime, no GPU, or no kernels for its arch.
+        DeviceError: there is no HIP runtime, no GPU, or no kernels for its arch.
     """
     library = mapped_library()
     try:

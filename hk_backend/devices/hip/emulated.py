@@ -1,8 +1,8 @@
 """The emulated device: the code objects of an AMD GPU, executed on the CPU (`csrc/emulator`).
 
-It is the hip device on top of another HIP library and another memory, so CI runs the
-launch path that ships. Each tensor is mapped under its own name, with the exact bounds of what it
-spans; anything that the emulator finds wrong with a launch is an error.
+The emulated device is the hip device with another HIP library and another memory, so CI runs the
+launch path that ships. Each tensor is mapped under its own name, with its exact bounds. Every
+finding of the emulator is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN_FINDINGS = 5
 
 
 class EmulatorError(RuntimeError):
-    """The emulator refused what a kernel did; the message lists its findings."""
+    """The emulator found faults in a launch; the message lists its findings."""
 
     def __init__(self, findings: list[dict[str, Any]]) -> None:
         lines = [finding["message"] for finding in findings[:SHOWN_FINDINGS]]
@@ -51,14 +51,14 @@ class EmulatorError(RuntimeError):
 
 
 class EmulatedLibrary(HipLibrary):
-    """The emulator's HIP library and the functions that only it has.
+    """The emulator's HIP library, with functions that a real one lacks.
 
-    `dll`: all of its functions, for the emulator's controls and for tests.
+    `dll` gives access to all of its functions, for the emulator's controls and for tests.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), load=True)
-        self.dll = ctypes.CDLL(str(path))  # the one that is mapped now
+        self.dll = ctypes.CDLL(str(path))  # the library that is now mapped
         self.dll.hkEmulatedReset.argtypes = [ctypes.c_char_p, ctypes.c_int]
         self.dll.hkEmulatedOptions.argtypes = [
             ctypes.c_uint64,
@@ -86,7 +86,7 @@ class EmulatedLibrary(HipLibrary):
         """Call a function of the library by its name.
 
         Raises:
-            HipError: it failed.
+            HipError: the function failed.
         """
         code = getattr(self.dll, name)(*arguments)
         if code:
@@ -96,7 +96,8 @@ class EmulatedLibrary(HipLibrary):
             raise HipError(name, code, named, b": ".join(text).decode())
 
     def reset(self, arch: str, devices: int = 1) -> None:
-        """Start over: handles and mappings are invalid, and `emulated_device` makes new devices."""
+        """Restarts the emulator. Handles and mappings become invalid; `emulated_device` makes new
+        devices."""
         self.call("hkEmulatedReset", arch.encode(), devices)
         emulated_device.cache_clear()
 
@@ -108,22 +109,26 @@ class EmulatedLibrary(HipLibrary):
         max_instructions: int = 1 << 32,
         max_findings: int = 20,
     ) -> None:
-        """Of all launches from now on.
+        """Sets options of all launches from now on.
 
         Args:
-            seed: the order in which waves take turns; `threads`: workgroups at a time (0: one per
-                core); `max_instructions`: of a wave, more is an endless loop.
+            seed: order in which waves take turns.
+            threads: workgroups that run at a time; 0: one per core.
+            checks: whether the emulator looks for faults.
+            max_instructions: most instructions of a wave; more count as an endless loop.
+            max_findings: most findings that are kept.
         """
         self.call("hkEmulatedOptions", seed, threads, checks, max_instructions, max_findings)
 
     def load(self, entry: KernelEntry) -> int:
-        """Includes the code object's line tables, so that findings name source lines."""
+        """Loads a module and the code object's line tables, by which findings name source lines."""
         if lines := entry.line_tables():
             self.call("hkEmulatedLines", lines, len(lines))
         return super().load(entry)
 
     def map(self, tensor: torch.Tensor, name: str) -> int:
-        """The device's address of `tensor`; valid accesses are what its elements span."""
+        """Maps `tensor` and returns its device address. Only bytes that its elements span are
+        valid."""
         address = ctypes.c_void_p()
         span = spanned_bytes(tensor)
         self.call("hkEmulatedMap", ctypes.byref(address), tensor.data_ptr(), span, name.encode())
@@ -141,18 +146,18 @@ class EmulatedLibrary(HipLibrary):
         self.dll.hkEmulatedForgetReport()
 
     def launch_calls(self) -> int:
-        """Calls of hipModuleLaunchKernel since the last reset."""
+        """Number of calls of hipModuleLaunchKernel since the last reset."""
         self.dll.hkEmulatedLaunchCalls.restype = ctypes.c_uint64
         return int(self.dll.hkEmulatedLaunchCalls())
 
     def run_launches(self, run: bool) -> None:
-        """Whether launches run from now on, or return at once and do nothing."""
+        """Makes launches run from now on, or return at once without effect."""
         self.call("hkEmulatedLaunchesRun", int(run))
 
 
 class EmulatedMemory(HostMemory):
-    """Mapped around each launch; and the launch is waited for, as tensors of the host
-    are read as soon as it returns."""
+    """Host memory that is mapped around each launch. Each launch is waited for, as the host reads
+    its tensors right after it returns."""
 
     is_direct = False
 
@@ -162,7 +167,7 @@ class EmulatedMemory(HostMemory):
 
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        """Raises `EmulatorError` if the emulator found something."""
+        """Maps the tensors of a launch. Raises `EmulatorError` if the emulator found a fault."""
         addresses: dict[str, int] = {}
         with self._progress.of(call.work):
             try:
@@ -176,7 +181,7 @@ class EmulatedMemory(HostMemory):
                     self._library.unmap(address)
 
     def _finish(self) -> None:
-        """Run what was launched; raise what the emulator found."""
+        """Waits for the launch, and raises the emulator's findings."""
         try:
             self._library.synchronise(0)
         except HipError as error:
@@ -188,7 +193,7 @@ class EmulatedMemory(HostMemory):
 
 
 class Progress:
-    """Says that emulation is slow, and how far it is: between launches, and during a long one."""
+    """Logs that emulation is slow and how far it is, between launches and during a long one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -198,7 +203,7 @@ class Progress:
 
     @contextmanager
     def of(self, work: Work) -> Iterator[None]:
-        """Around a launch that does `work`."""
+        """Measures and reports the launch inside the context, which does `work`."""
         began = time.monotonic()
         if not self._said:
             self._said = began
@@ -231,13 +236,13 @@ class Progress:
 
 
 def loads(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-    """All that is checked of a kernel here: tests ran it, and every machine emulates alike."""
+    """Checks only that a kernel loads: tests have run it, and every machine emulates it alike."""
     device.kernels.load(kernel, index)
     return SERVED
 
 
 def make_device(library: EmulatedLibrary, kernels: Catalogue) -> HipDevice:
-    """The hip device over a library that was reset to the arch of `kernels`."""
+    """Makes the hip device over a library that was reset to the arch of `kernels`."""
     library.set_options(threads=torch.get_num_threads())
     memory = EmulatedMemory(library, f"emulated:{kernels.arch}")
     return HipDevice(library, kernels, memory, kind="emulated", check=loads)
@@ -245,10 +250,11 @@ def make_device(library: EmulatedLibrary, kernels: Catalogue) -> HipDevice:
 
 @cache
 def emulated_device(arch: str) -> HipDevice:
-    """The emulated GPU of `arch`, the same until the library is reset, also to another arch.
+    """The emulated GPU of `arch`. It is the same object until the library is reset, also to another
+    arch.
 
     Raises:
-        DeviceError: no kernels for the arch, or the emulator's library does not load.
+        DeviceError: there are no kernels for the arch, or the emulator's library does not load.
     """
     try:
         kernels = catalogue(arch)

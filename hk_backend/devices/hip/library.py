@@ -1,4 +1,4 @@
-"""The HIP runtime of this process: the library that torch's own calls go to (csrc/hip)."""
+"""The HIP runtime of this process: the library that torch itself calls (csrc/hip)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hk_backend import _hip
 from hk_backend.kernels import KernelEntry
 
 CAPTURE_ERRORS = range(900, 909)
-"""hipErrorStreamCapture*: what a capture does not allow, also of another stream's."""
+"""Codes of hipErrorStreamCapture*: a call is not allowed in a capture, perhaps another stream's."""
 
 
 class HipError(RuntimeError):
@@ -24,7 +24,7 @@ class HipError(RuntimeError):
 
 
 def ended_by_a_capture(error: Exception) -> bool:
-    """Whether a call failed because a stream captures, perhaps another one; torch's calls, too."""
+    """Whether a call of HIP or torch failed because some stream is being captured."""
     return getattr(error, "code", None) in CAPTURE_ERRORS or "captur" in str(error)
 
 
@@ -33,7 +33,7 @@ class HipLibrary(_hip.Library):
 
     @contextmanager
     def current(self, index: int) -> Iterator[None]:
-        """Device `index` as this thread's current one, and back."""
+        """Makes device `index` this thread's current one, and restores the previous one."""
         before = self.current_device()
         if before == index:
             yield
@@ -48,7 +48,7 @@ class HipLibrary(_hip.Library):
         """The module of a kernel's code object, on the current device.
 
         Raises:
-            CodeObjectError: it is not the catalogue's.
+            CodeObjectError: the file is not the one in the catalogue.
         """
         return self.load_image(entry.code_object())
 
@@ -57,23 +57,23 @@ def mapped_library(user: str = torch._C.__file__) -> HipLibrary:
     """The HIP runtime of this process.
 
     Args:
-        user: the path of a mapped library that calls it; torch's extension.
+        user: path of a mapped library that calls the runtime; by default torch's extension.
 
     Raises:
-        DeviceError: there is none, or it is too old.
+        DeviceError: there is no HIP runtime, or it is too old.
     """
     return HipLibrary(_hip.runtime_of(user), load=False)
 
 
 def mapped_runtimes() -> list[str]:
-    """The path of every HIP runtime that this process has mapped, torch's or not."""
+    """Path of every HIP runtime that this process has mapped, torch's or not."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     files = {line.split(maxsplit=5)[-1] for line in lines if "/" in line}
     return sorted(file for file in files if Path(file).name.startswith("libamdhip64"))
 
 
 def source(path: str) -> str:
-    """Who brought the HIP runtime at `path`, as its place says."""
+    """Origin of the HIP runtime at `path`, judged by its folders."""
     folders = Path(path).parts
     if "_rocm_sdk_core" in folders:
         return "ROCm's pip packages"

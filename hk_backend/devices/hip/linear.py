@@ -1,5 +1,6 @@
-"""`linear` on a GPU: rows, rounded to FP8 first where the weight asks for it, times a packed weight
-(csrc/include/hk/args/gemm.hpp).
+"""`linear` on a GPU: rows times a packed weight, rounded to FP8 first if the weight asks for it.
+
+The kernels' argument struct is csrc/include/hk/args/gemm.hpp.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ ELEMENTS = {
     torch.float16: "f16",
     torch.float8_e4m3fn: "e4m3",
 }
-"""As the kernels' facts call them."""
+"""Names of dtypes in the kernels' facts."""
 TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
-"""As `hk::GemmType` numbers them."""
+"""Numbers of dtypes in `hk::GemmType`."""
 ALIGNMENT = 16
-"""Of every row, in bytes."""
+"""Alignment of every row, in bytes."""
 ROW_BYTES = 2**23
-"""From one row to the next: fewer."""
+"""Exclusive bound of the bytes from one row to the next."""
 PROBLEM = (75, 88, 208)
-"""(M, N, K) of the self-check: no tile is whole."""
+"""Sizes (M, N, K) of the self-check; they fill no tile completely."""
 
 
 def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdict:
@@ -65,11 +66,11 @@ def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdi
     if not found or request.activations == "none":
         return found
     kernel = kernel_of_layer(kernels, request.dtype, request.activations, request.k)
-    return usable((kernel,))  # its self-check, too, before anything is captured
+    return usable((kernel,))  # runs the quantiser's self-check, too, before any capture
 
 
 def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
-    """What rounds x before it is multiplied, into tensors of its own; None: x is taken as it is."""
+    """The rounding of x before the multiplication, into new tensors; None if x is taken as is."""
     weight, x = of.weight, of.x
     if weight.activations == "none" or of.x_scales is not None:
         return None
@@ -80,14 +81,14 @@ def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
         return QuantizeFp8Arguments(x, group, False, False, codes, given.view(1, 1))
     by_block = weight.activations == "token_block"
     columns = FP8_BLOCK if by_block else weight.k
-    # those of one block of all rows lie together: the kernels copy them so
+    # scales of one block of K lie together, as the kernels copy them for all rows
     shape = -(-weight.k // columns), x.shape[0]
     scales = torch.empty(shape, dtype=torch.float32, device=x.device).T
     return QuantizeFp8Arguments(x, (1, columns), by_block, True, codes, scales)
 
 
 def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
-    """The dynamic scale of all of x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
+    """Dynamic scale of the whole x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
     largest = FORMATS["fp8_e4m3fn"].quantised_max
     if x.numel() == 0:
         return torch.ones(1, dtype=torch.float32, device=x.device)
@@ -96,20 +97,21 @@ def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """What computes in torch, before the launches, the scale by which all of x is rounded; None:
-    nothing has to."""
+    """The torch function that computes the scale of all of x before the launches, if any."""
     weight = of.weight
     given = of.x_scales is not None or weight.input_scale is not None
     return None if given or weight.activations != "tensor" else _tensor_scale
 
 
 def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
-    """The launch of one call, whose arguments the operator has checked; x is as the kernels
-    multiply it. Every kernel of the format is a candidate, and the depth is not split.
+    """Prepares the launch of one call, whose arguments the operator has checked.
+
+    x is in the dtype that the kernels multiply. Every kernel of the format is a candidate, and the
+    depth is not split.
 
     Raises:
-        ValueError: what the kernels do not compute; names the argument, its value and what would
-            be valid.
+        ValueError: the kernels do not compute this case. Names the argument, its value and what
+            would be valid.
     """
     weight = of.weight
     x = _rows_of_16_bytes(of.x)
@@ -144,7 +146,7 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
 
 
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """The launch with the kernel and the splits that are best for its sizes."""
+    """The launch with the fastest kernel and number of splits for its sizes."""
     sizes = call.sizes
     k = int(call.numbers["k"])
     timed = timed_here(call.kernels[0].arch)
@@ -155,7 +157,7 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
 def microseconds(
     request: LinearRequest, rows: int, kernels: Catalogue, compute_units: int
 ) -> float:
-    """The time of the launch that would serve a layer: timed on this machine, else planned."""
+    """Microseconds of the launch that would serve a layer: timed on this machine, else planned."""
     quantised = request.activations != "none"
     a = FORMATS[request.format].dtype if quantised else request.dtype
     by_block = request.scale_kind == "block" or request.activations == "token_block"
@@ -165,7 +167,7 @@ def microseconds(
 
 
 def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
-    """The launch of one kernel with the depth of a tile split over so many workgroups."""
+    """The launch of one kernel with the depth of each tile split over `count` workgroups."""
     if count == 1:
         return call
     sizes, splits = call.sizes, {"splits": count}
@@ -185,7 +187,7 @@ def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """With the depth as it is and, of kernels that may split it, in halves."""
+    """Ways to launch a kernel: without splits and, if the kernel may split, with two."""
     return (as_it_is, _in_halves) if can_split(kernel, tiles=1) else (as_it_is,)
 
 
@@ -194,7 +196,7 @@ def _in_halves(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
 
 
 def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:
-    """Room for the sums of any launch with a weight."""
+    """Most bytes of partial sums that a launch with a weight leaves in memory."""
     formats: defaultdict[Format, Family] = defaultdict(tuple)
     b = FORMATS[of.format].dtype
     alike = of.activations != "none" or b in TYPES
@@ -208,8 +210,8 @@ def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: 
 
 
 def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> Family:
-    """The kernels that multiply rows in `a` with weights of a format; `by_block`: where either
-    side has a scale for each 128 of the depth."""
+    """The kernels that multiply rows in dtype `a` with weights of a format. `by_block`: either side
+    has a scale for each 128 elements of the depth."""
     scales = "blocks" if by_block else "vectors"
     wanted = ELEMENTS.get(a), ELEMENTS.get(FORMATS[format].dtype), scales
     return tuple(
@@ -220,8 +222,7 @@ def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> 
 
 
 def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
-    """From a row's scale to the next one's, and from one block's to the next; 0 where there is one
-    for all."""
+    """Elements between scales of neighbouring rows, and of neighbouring blocks; 0: only one."""
     if scales is None:
         return {"a_scale_row": 0, "a_scale_step": 0}
     strides = (
@@ -232,7 +233,7 @@ def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
 
 
 def _rows_of_16_bytes(x: torch.Tensor) -> torch.Tensor:
-    """x, copied if its rows do not begin where the kernels can read them."""
+    """x, or a contiguous copy if the kernels cannot read its rows in place."""
     row = x.stride(0) * x.element_size() if x.shape[0] > 1 else 0
     if x.data_ptr() % ALIGNMENT or row % ALIGNMENT or row >= ROW_BYTES:
         return x.clone(memory_format=torch.contiguous_format)
@@ -240,12 +241,12 @@ def _rows_of_16_bytes(x: torch.Tensor) -> torch.Tensor:
 
 
 def _words_of_4_bytes(bias: torch.Tensor) -> torch.Tensor:
-    """The bias, in float32 if it does not begin and end where the kernels' loads do."""
+    """The bias, converted to float32 if it does not begin and end at multiples of 4 bytes."""
     return bias.float() if bias.data_ptr() % 4 or bias.nbytes % 4 else bias
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """What `kernel` must solve before its first use."""
+    """The problem that `kernel` must solve before its first use."""
     a, b = (next(d for d, name in ELEMENTS.items() if name == kernel.facts[of]) for of in "ab")
     format = next(name for name in FORMATS_OF if FORMATS[name].dtype == b)
     m, n, k = PROBLEM

@@ -1,6 +1,4 @@
-"""Where a device finds tensors, and the stream of its launches: the differences between a GPU and
-its emulator.
-"""
+"""Addresses of tensors, and streams of launches: where a GPU and its emulator differ."""
 
 from __future__ import annotations
 
@@ -14,35 +12,35 @@ from hk_backend.devices.hip.call import KernelCall
 
 
 class Memory(Protocol):
-    """The tensors and streams of all GPUs of a device; `index` is a GPU as HIP counts."""
+    """Tensors and streams of all GPUs of a device. `index` is a GPU's number in HIP."""
 
     tensors_on: str
-    """The torch device type of the tensors."""
+    """Torch device type of the tensors."""
     is_direct: bool
-    """Whether the GPU finds a tensor where torch does, and a launch needs nothing around it."""
+    """Whether the GPU uses torch's addresses, so that a launch needs no mapping."""
 
     def torch_device(self, index: int) -> torch.device:
-        """Where torch keeps the tensors of a GPU."""
+        """Torch device that holds the tensors of a GPU."""
 
     def current_index(self) -> int:
-        """The GPU that torch works on."""
+        """Index of the GPU that torch currently works on."""
 
     def index(self, tensor: torch.Tensor) -> int:
-        """The GPU of a tensor."""
+        """Index of the GPU that holds a tensor."""
 
     def stream(self, index: int) -> int:
-        """The handle of the stream to launch on."""
+        """Handle of the stream to launch on."""
 
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        """Where the GPU finds each tensor, around the launch."""
+        """Maps a call's tensors for the time of the launch, and yields their addresses."""
         yield {}
 
 
 class GpuMemory:
-    """Torch's own, on a real GPU: nothing to do, and nothing waits."""
+    """Memory of real GPUs: torch's own addresses, without mapping or waiting."""
 
-    tensors_on = "cuda"  # as ROCm's torch says
+    tensors_on = "cuda"  # ROCm's torch calls its devices cuda
     is_direct = True
 
     def torch_device(self, index: int) -> torch.device:
@@ -56,8 +54,8 @@ class GpuMemory:
         return index
 
     def stream(self, index: int) -> int:
-        """Torch's current one; 0 is its default, the null stream."""
-        handle: int = torch._C._cuda_getCurrentRawStream(index)  # ten times as fast as the Stream
+        """Handle of torch's current stream; 0 is its default, the null stream."""
+        handle: int = torch._C._cuda_getCurrentRawStream(index)  # ten times as fast as a Stream
         return handle
 
     @contextmanager
@@ -66,7 +64,7 @@ class GpuMemory:
 
 
 class HostMemory(GpuMemory):
-    """The host's, in the place of one GPU's: its addresses are handed over as a GPU's would be."""
+    """Host memory that stands in for one GPU's; its addresses are passed on as a GPU's."""
 
     tensors_on = "cpu"
 

@@ -1,4 +1,4 @@
-"""`merge_attention` on a GPU, in torch: it is bound by memory and rarely called."""
+"""`merge_attention` on a GPU, computed in torch, as it is memory-bound and rarely called."""
 
 from __future__ import annotations
 

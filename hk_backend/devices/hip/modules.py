@@ -11,7 +11,7 @@ from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.kernels import Family, KernelEntry, grid, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
-"""Bytes of dynamic LDS that a launch may ask for without hipFuncSetAttribute."""
+"""Most bytes of dynamic LDS for a launch without hipFuncSetAttribute."""
 
 
 class HipKernels:
@@ -31,22 +31,23 @@ class HipKernels:
         sizes: dict[str, int],
         **arguments: float | None,
     ) -> None:
-        """Enqueue one of `entries` on `stream` of device `index`; nothing waits for anything.
+        """Enqueues one of `entries` on `stream` of device `index`, without waiting.
 
         Args:
             entries: one kernel, or alternatives, the largest tile first (`Catalogue.alternatives`).
-            sizes: what the grids' formulas may name; `arguments`: the fields of its struct.
+            sizes: values for the names in the grid formulas.
+            arguments: values of the argument struct's fields.
 
         Raises:
-            CodeObjectError: the code object is not the catalogue's.
+            CodeObjectError: the code object is not the one in the catalogue.
             DeviceError: the stream belongs to another device.
-            HipError: HIP refused; also to a stream of another runtime.
+            HipError: HIP refused the launch, for example on a stream of another runtime.
         """
         kernels = [self.load(entry, index) for entry in entries]
         _hip.launch(kernels, stream, sizes, pack_arguments(entries[0], **arguments))
 
     def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
-        """`entry` on device `index`, ready for launches; the code object is loaded once."""
+        """Loads `entry` on device `index`, ready for launches. Each code object is loaded once."""
         key = index, entry.operator, entry.name
         known = self._kernels.get(key)
         if known is not None:

@@ -1,4 +1,4 @@
-"""What a module of the hip device defines for its operator (attention.py, linear.py)."""
+"""Interface of a module that implements an operator on the hip device (attention.py, linear.py)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hk_backend.kernels import Catalogue, Family, KernelEntry
 from hk_backend.terms.verdict import Verdict
 
 Usable = Callable[[Family], Verdict]
-"""Whether this very machine computes what one of these kernels should (self_check.py)."""
+"""Asks whether this machine computes correctly with one of these kernels (self_check.py)."""
 Error = Callable[[torch.Tensor, torch.Tensor], float]
-"""Of what was found, against what was expected in float64."""
+"""Error of a found tensor against the expected one in float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A small problem whose answer is known.
+    """A small problem with a known answer.
 
     Args:
-        arguments: on the host; what the kernel writes holds NaN.
-        expected: the answers by field of `arguments`, and how an error is measured.
-        limit: the largest error that rounding explains.
+        arguments: tensors on the host; outputs hold NaN.
+        expected: for each output field of `arguments`, the answer and its measure of error.
+        limit: largest error that rounding explains.
     """
 
     arguments: Arguments
@@ -35,48 +35,48 @@ class Problem:
 
 
 class Machine(Protocol):
-    """What a launch may depend on besides its arguments."""
+    """The properties of a GPU that a launch may depend on besides its arguments."""
 
     @property
     def compute_units(self) -> int:
-        """Of the GPU."""
+        """Number of compute units of the GPU."""
 
     def workspace(self, partial_bytes: int) -> Mapping[str, torch.Tensor]:
         """Memory that the stream's launches share (workspace.py), by the struct's fields.
 
-        Raises `DeviceError` in a capture on a stream for which there is none.
+        Raises `DeviceError` during a capture on a stream that has no workspace.
         """
 
 
 Way = Callable[[KernelCall, Machine], Sequence[KernelCall]]
-"""To solve a problem: the launches, of one kernel or of several."""
+"""Turns a call into the launches, of one or several kernels, that solve a problem."""
 
 
 def as_it_is(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
-    """The only way of most kernels."""
+    """Launches a call unchanged: the only way of most kernels."""
     return (call,)
 
 
 class Operator(Protocol):
-    """A module with these functions."""
+    """A module with these functions, which implements one operator."""
 
     def verdict(self, request: Any, kernels: Catalogue, usable: Usable) -> Verdict:
         """Whether a usable kernel computes `request`; if not, one line that says why."""
 
     def prepare(self, arguments: Any, kernels: Catalogue) -> KernelCall:
-        """The launch for arguments that `ops` has checked.
+        """Prepares the launch for arguments that `ops` has checked.
 
         Raises:
-            ValueError: the kernels do not compute this; names the argument, its value and what
+            ValueError: the kernels do not compute this case. Names the argument, its value and what
                 would be valid.
         """
 
     def settle(self, call: KernelCall, machine: Machine) -> KernelCall:
-        """The launch, once it is known which of its kernels may run, and where."""
+        """Completes the launch, once its usable kernels and its GPU are known."""
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
-        """What `kernel` must solve before its first use."""
+        """The problem that `kernel` must solve before its first use."""
 
     def ways(self, kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-        """To launch `kernel`, with others where it takes several: it must solve the problem in
-        each."""
+        """Ways to launch `kernel`, with other kernels where it needs them. It must solve the
+        problem in each."""

@@ -1,5 +1,7 @@
-"""`pack_weight` on a GPU, in torch: the order in which the gemm kernels read a weight
-(csrc/include/hk/args/gemm.hpp): groups of 16 rows, of which 16 bytes each lie side by side.
+"""`pack_weight` on a GPU, in torch: lays out a weight in the order in which gemm kernels read it.
+
+The order (csrc/include/hk/args/gemm.hpp) is groups of 16 rows, of which 16 bytes each lie side by
+side.
 """
 
 from __future__ import annotations
@@ -10,27 +12,27 @@ from hk_backend.terms.linear_arguments import PackWeightArguments
 from hk_backend.terms.weight_format import FORMATS
 
 GROUP = 16
-"""Rows that lie together."""
+"""Number of rows that lie together."""
 PIECE = 16
 """Bytes of a row that lie together."""
 STEP = 128
-"""Bytes of a row that a step of the kernels reads: rows are padded to a multiple of it."""
+"""Bytes of a row that one step of the kernels reads; rows are padded to a multiple."""
 AT_ONCE = 4 << 20
-"""Bytes of rows that are packed together: enough to fill a GPU."""
+"""Bytes of rows that are packed at once, enough to fill a GPU."""
 E4M3_NAN = 0x7F
 FORMATS_OF = {"bf16": torch.int16, "fp16": torch.int16, "fp8_e4m3fn": torch.uint8}
-"""What is packed, and what its elements are moved as."""
+"""Formats that can be packed, each with the dtype in which its elements are moved."""
 
 
 def packed_bytes(format: str, n: int, k: int) -> int:
-    """Bytes of a packed weight `[n, k]`: zeros up to whole groups and steps."""
+    """Bytes of a packed weight `[n, k]`, padded with zeros to whole groups and steps."""
     return -(-n // GROUP) * GROUP * _row_bytes(format, k)
 
 
 def pack_weight(of: PackWeightArguments) -> None:
-    """Write `of.data`; NaN into the factors of rows with a NaN code, which is packed as zero.
+    """Writes `of.data`. A NaN code is packed as zero, and the factor of its row becomes NaN.
 
-    A few rows at a time: what is made on the way takes a few times their memory.
+    Rows are packed a few at a time, as intermediate tensors take several times their memory.
     """
     at_once = max(AT_ONCE // _row_bytes(of.format, of.k) // GROUP, 1) * GROUP
     for first in range(0, of.n, at_once):
@@ -38,7 +40,7 @@ def pack_weight(of: PackWeightArguments) -> None:
 
 
 def _pack_rows(of: PackWeightArguments, first: int, last: int) -> None:
-    """Rows `[first, last)`; `first` is that of a group."""
+    """Packs rows `[first, last)`; `first` is the first row of a group."""
     dtype = FORMATS_OF[of.format]
     codes = of.weight[first:last].view(dtype)
     if FORMATS[of.format].has_nan_code:
@@ -60,8 +62,11 @@ def _pack_rows(of: PackWeightArguments, first: int, last: int) -> None:
 
 
 def _for_widening(codes: torch.Tensor) -> torch.Tensor:
-    """Each 32 neighbours of a row in the order in which 16-bit activations meet them: two times 8
-    for the lower half of a wave, then for the upper one (csrc/kernels/gemm/format.hpp)."""
+    """Reorders each 32 neighbours of a row as 16-bit activations meet them.
+
+    The order is two times 8 for the lower half of a wave, then two times 8 for the upper half
+    (csrc/kernels/gemm/format.hpp).
+    """
     n, k = codes.shape
     return codes.reshape(n, k // 32, 2, 2, 8).transpose(2, 3).reshape(n, k)
 

@@ -1,10 +1,10 @@
-"""A launch that is prepared once per layer and repeated, and what a step's launches share.
+"""Launches prepared once per layer and repeated, and the arguments that a step's launches share.
 
-In an engine a step runs the same kernel in every layer: on other tensors of the same layout, over
-the same rows. So the rows are checked and their addresses taken once per step (`Plan`); the rest
-of the kernel's argument is packed once per layer (`Prepared`), and the launcher patches the layer's
-addresses into it (csrc/hip/prepared.hpp) and chooses the kernel by the step's size. What it was not
-prepared for, it does not launch.
+In an engine, a step runs the same kernel in every layer, over the same rows, on other tensors of
+the same layout. So each step checks its rows and takes their addresses once (`Plan`). Each layer
+packs the rest of the kernel's argument once (`Prepared`). The launcher patches the layer's
+addresses into it (csrc/hip/prepared.hpp) and chooses the kernel by the step's size. It refuses to
+launch anything that it was not prepared for.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from hk_backend.kernels.masks import GROUPED
 from hk_backend.terms.checks import bad
 
 ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
-"""The tensors of a step, as the kernels' argument names them."""
+"""The tensors of a step, by the names of the kernels' argument fields."""
 OF_PARTS = ("parts", "part_keys", "out_part", "lse_part", "lse_head")
-"""Of the keys, and how what they leave lies."""
+"""Argument fields about the parts of the keys and the layout of their partial results."""
 VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens", *OF_PARTS)
-"""What a step's launches take from it."""
+"""Argument fields that a launch takes from the step."""
 TENSORS = ("query", "key", "value", "out")
 """The tensors of a layer that are handed over with each call."""
 OF_LAYER = ("key_scale", "value_scale", "sinks", "alibi_slopes")
-"""Those of a layer that stay the ones it was prepared with."""
+"""The tensors of a layer that stay as they were at preparation."""
 ALIGNMENT = 16
-"""Of their addresses, in bytes: the kernels read and write 16 at once."""
+"""Alignment of the layer's tensors in bytes, as the kernels read and write 16 at once."""
 
 reads_tensors = _hip.read_tensors_of(torch.Tensor)
 """Whether the launcher can read tensors: torch 2.10 and newer have DLPack's exchange table."""
 
 
 class Layer(NamedTuple):
-    """What a step is dealt by: see `attention_plan.Step` and `choices`."""
+    """Facts of a layer and its GPU that decide how to deal a step: see `attention_plan.choices`."""
 
     heads: int
     kv_heads: int
@@ -62,7 +62,7 @@ class Layer(NamedTuple):
         return cls(*heads, facts["mask"] in GROUPED, window, sizes, parts, compute_units)
 
     def choose(self, tokens: int, requests: int, longest: int | None) -> Choice:
-        """Args: see `attention_plan.Step`; `longest` may not be known."""
+        """The best choice for a step; see `attention_plan.Step`. `longest` is None if unknown."""
         of_layer = self.heads, self.kv_heads, self.head_size, self.grouped, self.window
         step = attention_plan.Step(tokens, requests, longest or 0, *of_layer)
         return attention_plan.choose(step, self.compute_units, self.sizes, self.parts)
@@ -70,8 +70,11 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """The rows of one step on GPU `index`. Holds their tensors, whose addresses `native` has.
-    `longest`: keys of the longest request, if the host knows."""
+    """The rows of one step on GPU `index`.
+
+    `tensors` keeps the tensors alive whose addresses `native` has. `longest` is the keys of the
+    longest request, if the host knows.
+    """
 
     index: int
     num_tokens: int
@@ -82,11 +85,11 @@ class Plan:
     _parts: dict[Layer, PlanInParts | None] = field(default_factory=dict)
 
     def at(self, addresses: Mapping[str, int]) -> _hip.Step:
-        """The same with its tensors elsewhere."""
+        """The same step with its tensors at other addresses."""
         return _step(self.index, self.num_tokens, self.tensors, addresses)
 
     def choice(self, layer: Layer) -> Choice:
-        """How such a layer is dealt."""
+        """How the step is dealt for such a layer."""
         found = self._choices.get(layer)
         if found is None:
             requests = max(len(self.tensors["query_start_loc"]) - 1, 1)
@@ -95,7 +98,7 @@ class Plan:
         return found
 
     def in_parts(self, layer: Layer) -> PlanInParts | None:
-        """The same for a layer whose keys are worth sharing; None: they are not."""
+        """The plan for a layer whose keys are worth splitting into parts; None if they are not."""
         if layer not in self._parts:
             self._parts[layer] = self._share(layer)
         return self._parts[layer]
@@ -114,7 +117,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanInParts:
-    """The same rows, with their keys in `parts`."""
+    """The same rows as `whole`, with their keys in `parts`."""
 
     whole: Plan
     parts: Parts
@@ -130,12 +133,12 @@ class PlanInParts:
         return self.whole.tensors
 
     def at(self, addresses: Mapping[str, int]) -> _hip.Step:
-        """The same with its tensors elsewhere."""
+        """The same step with its tensors at other addresses."""
         return _step(self.index, self.whole.num_tokens, self.tensors, addresses, self.values)
 
 
 def numbers_of(parts: Parts, tokens: int, heads: int, head_size: int) -> dict[str, int]:
-    """What a launch in parts is told of them, by the struct's fields."""
+    """Values of the argument fields about parts, by field."""
     return {
         "parts": parts.number,
         "part_keys": parts.keys,
@@ -153,13 +156,14 @@ def plan(
     block_table: torch.Tensor | None,
     longest: int | None = None,
 ) -> Plan:
-    """The plan of a step, whose fresh keys are packed as its queries are.
+    """Makes the plan of a step, whose fresh keys are packed like its queries.
 
     Args:
-        query_start_loc: int32 `[requests + 1]`; `num_tokens`: the end of the last request.
-        seq_lens: int32 `[requests]`; `block_table`: int32 `[requests, max_blocks]`. Both for rows
-            whose keys are read from a cache.
-        longest: of `seq_lens`, if the host knows it.
+        query_start_loc: int32 `[requests + 1]`.
+        num_tokens: end of the last request.
+        seq_lens: int32 `[requests]`, where keys are read from a cache.
+        block_table: int32 `[requests, max_blocks]`, where keys are read from a cache.
+        longest: the largest of `seq_lens`, if the host knows it.
 
     Raises:
         ValueError: names the argument, its value and what would be valid.
@@ -209,15 +213,15 @@ def _step(
 
 
 class Prepared:
-    """The launch of `call`, for other tensors of the same layout and other rows.
+    """The launch of `call`, repeated for other tensors of the same layout and other rows.
 
     Args:
-        kernels: those of `call`, loaded; where there are several, a plan chooses one.
-        tensors: those that will be handed over, by the struct's fields: of `call`, perhaps under
-            another shape.
-        paged: keys and values are a cache, which has as many blocks each time; else they have a
-            row for each token of a step.
-        compute_units: of the GPU.
+        kernels: the loaded kernels of `call`; where there are several, a plan chooses one.
+        tensors: tensors that each launch will be given, by the struct's fields. They are those of
+            `call`, perhaps in another shape.
+        paged: whether keys and values are a cache, whose number of blocks stays the same. Else they
+            have a row for each token of a step.
+        compute_units: number of compute units of the GPU.
     """
 
     def __init__(
@@ -259,10 +263,11 @@ class Prepared:
         self._only = next(iter(self._natives.values()))
 
     def launch(self, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """Enqueue it for a step and a layer's tensors.
+        """Enqueues the launch for a step and a layer's tensors.
 
         Returns:
-            False, and nothing has been done: they are not as the prepared ones.
+            False, and nothing has been done, if the tensors differ in layout from the prepared
+            ones or there are too many rows.
 
         Raises:
             DeviceError, HipError: the launch failed.
@@ -290,6 +295,6 @@ class Prepared:
 
 
 def can_prepare(call: KernelCall) -> bool:
-    """Whether a launch differs between layers and steps only in what a plan and a layer have."""
+    """Whether only fields that a plan or a layer provides differ between launches of this call."""
     known = {*TENSORS, *OF_LAYER, *ROWS}
     return reads_tensors and set(TENSORS) <= set(call.tensors) <= known

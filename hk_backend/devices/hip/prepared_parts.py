@@ -1,4 +1,4 @@
-"""A layer's attention, prepared whole and in parts: the step decides which is launched."""
+"""The attention of a layer, prepared both whole and in parts; each step decides which to launch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from hk_backend.devices.hip.workspace import Workspaces
 class PreparedParts:
     """The launches of `layer` on GPU `index`.
 
-    `whole`: of query, key, value and out. `parts`: of query, key, value, and the outputs and sums
-    of the parts. `merge`: of these, and out.
+    Args:
+        whole: launch over query, key, value and out.
+        parts: launch over query, key, value, and the parts' outputs and sums.
+        merge: launch over the parts' outputs and sums, and out.
     """
 
     memory: Memory
@@ -31,8 +33,8 @@ class PreparedParts:
     merge: Prepared
 
     def launch(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """As `Prepared.launch`. What is captured has no parts: its workspace could be another
-        graph's."""
+        """Launches as `Prepared.launch` does. A captured launch never has parts, as their workspace
+        could belong to another graph."""
         stream = self.memory.stream(self.index)
         dealt, layer = plan.in_parts(self.layer), self.layer
         if dealt is None or self.library.is_capturing(stream):

@@ -1,5 +1,7 @@
-"""`quantize_fp8` on a GPU: activations to FP8 codes and scales
-(csrc/include/hk/args/quantize_fp8.hpp), bit for bit those of the reference.
+"""`quantize_fp8` on a GPU: rounds activations to FP8 codes and scales, bit for bit as defined.
+
+hk_backend/reference/linear.py is the definition. The kernels' argument struct is
+csrc/include/hk/args/quantize_fp8.hpp.
 """
 
 from __future__ import annotations
@@ -21,27 +23,27 @@ OPERATOR = "quantize_fp8"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 CODES = torch.float8_e4m3fn
 ROWS, ROW_ELEMENTS = 2**22, 2**28
-"""Of x: fewer."""
+"""Exclusive bounds of the rows of x and of the elements in a row."""
 SCALES = 2**29
-"""Fewer."""
+"""Exclusive bound of the number of scales."""
 EVERYTHING = 31
-"""The shift that makes any row or column number 0."""
+"""Shift that makes any row or column number 0."""
 SCALES_OF = {"token": "token", "token_block": "block", "tensor": "given"}
 """The kernels' fact `scale`, by how a layer's activations are rounded."""
 GRANULARITIES = {"block": "token_block", "given": "tensor"}
-"""Of a kernel's self-check, by its fact `scale`; of the others "token"."""
+"""Granularity of a kernel's self-check, by its fact `scale`; "token" for all others."""
 
 
 def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdict:
-    """No layer asks for it alone."""
+    """Refuses, as no layer consists of this operator alone."""
     return refused(f"{OPERATOR} is no layer")
 
 
 def prepare(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
-    """The launch of one call, whose arguments the operator has checked.
+    """Prepares the launch of one call, whose arguments the operator has checked.
 
     Raises:
-        ValueError: codes or groups that the kernels do not compute; names the argument, its value
+        ValueError: the kernels do not compute such codes or groups. Names the argument, its value
             and what would be valid.
     """
     m, k = of.x.shape
@@ -65,17 +67,17 @@ def prepare(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
 
 
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """As it is: one kernel."""
+    """Returns the call unchanged, as there is only one kernel."""
     return call
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """One."""
+    """The single way to launch this kernel."""
     return (as_it_is,)
 
 
 def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:
-    """The kernel that computes this; refuses what none does."""
+    """The kernel that computes a call. Raises `ValueError` if there is none."""
     scale = _scale_of(of)
     if scale is None:
         kind = "dynamic" if of.dynamic else "given"
@@ -89,7 +91,7 @@ def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:
 def kernel_of_layer(
     kernels: Catalogue, dtype: torch.dtype, activations: str, k: int
 ) -> KernelEntry:
-    """What rounds the x of a linear layer, `[M, k]` in `dtype`, as its `activations` say."""
+    """The kernel that rounds the x `[M, k]` of a linear layer, by the layer's `activations`."""
     return _of_scale(kernels, dtype, SCALES_OF[activations], k)
 
 
@@ -108,7 +110,7 @@ def _select(kernels: Catalogue, dtype: torch.dtype, scale: str) -> KernelEntry:
 
 
 def _scale_of(of: QuantizeFp8Arguments) -> str | None:
-    """The fact of the kernels that compute such scales, or take them."""
+    """The kernels' fact `scale` for a call; None if no kernel computes or takes such scales."""
     rows, columns = of.group
     if not of.dynamic:
         return None if of.divide else "given"
@@ -118,7 +120,7 @@ def _scale_of(of: QuantizeFp8Arguments) -> str | None:
 
 
 def _shift(group: int, length: int) -> int:
-    """By which the number of a row or column becomes that of its group."""
+    """Shift that turns the number of a row or column into the number of its group."""
     if group >= length:
         return EVERYTHING
     if group & (group - 1):
@@ -127,7 +129,7 @@ def _shift(group: int, length: int) -> int:
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """What `kernel` must solve before its first use: exactly."""
+    """The problem that `kernel` must solve before its first use, without any error."""
     dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["x"])
     granularity = GRANULARITIES.get(str(kernel.facts["scale"]), "token")
     m, k = 3, kernel.tile.columns - 8
@@ -149,6 +151,6 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def _differing(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The share of bytes that are not the expected ones."""
+    """Share of bytes that differ from the expected ones."""
     pair = (tensor.view(torch.uint8).flatten() for tensor in (found, expected))
     return float((next(pair) != next(pair)).float().mean())

@@ -1,10 +1,12 @@
 """Launches of linear layers that are made once and repeated.
 
-A layer is called again and again with as many rows, on other tensors of the same layout; and the
-layers of a model have few shapes. So the first call of a shape goes the way on which everything is
-checked and chosen, and what it launched is kept: the arguments of its kernels as bytes. Of a later
-call the launcher (csrc/hip/repeated.hpp) compares the tensors' dtypes, layouts and devices with
-those of the first, and puts their addresses in place. What does not fit, it does not launch.
+A layer is called many times with the same number of rows, on other tensors of the same layout, and
+the layers of a model have few shapes. So the first call of a shape takes the path that checks and
+chooses everything. The kernel arguments of its launches are kept as bytes.
+
+On a later call, the launcher (csrc/hip/repeated.hpp) compares the tensors' dtypes, layouts and
+devices with those of the first, and patches in their addresses. It does not launch a call that
+differs.
 """
 
 from __future__ import annotations
@@ -25,22 +27,28 @@ from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import FlatWeight
 
 MOST = 4096
-"""Shapes that are kept: of each number of rows, one for each kind of layer."""
+"""Most shapes that are kept: one for each number of rows and kind of layer."""
 TENSORS = (
     *("x", "data", "factors", "block_scales", "input_scale", "bias", "x_scales"),
     *("scale", "out", "scratch", "partial", "arrived"),
 )
-"""Of a call. `scale`: of all of x, where torch computes it first; `scratch`: what the launches
-leave for each other; the last two: the workspace."""
+"""Tensors of a call, in the launcher's order. `scale` is the scale of the whole x, where torch
+computes it first. `scratch` holds intermediate results between the launches. `partial` and
+`arrived` are the workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a call launched; the last one, `call` (without its tensors), says how much it does.
+    """The launches of one call, to be repeated.
 
-    `out`, `scratch`: like the tensors that each call needs anew, in one element of memory: to
-    allocate like another tensor takes half of the time of allocating by shape, dtype and device.
-    `derive`: of x, the scale of all of it.
+    Args:
+        call: the last launch without its tensors, whose `work` says how much it does.
+        out: template of the output: one element of memory, expanded to the shape. Allocating like a
+            tensor takes half the time of allocating by shape, dtype and device.
+        scratch: template of the scratch memory, likewise.
+        derive: computes the scale of the whole x.
+        partial_bytes: bytes of `partial` that the launches use.
+        tiles: counters of `arrived` that the launches use.
     """
 
     native: _hip.Repeated
@@ -53,7 +61,7 @@ class Kept:
 
 
 class RepeatedLinears:
-    """Of one device, by what calls must have in common to be launched alike."""
+    """Kept launches of one device, by the properties that calls must share to be launched alike."""
 
     def __init__(self, memory: Memory, kernels: HipKernels, workspaces: Workspaces) -> None:
         self._memory = memory
@@ -65,7 +73,7 @@ class RepeatedLinears:
         return len(self._kept)
 
     def forget(self) -> None:
-        """Every launch: the next call of a shape is its first."""
+        """Drops every launch, so that the next call of each shape counts as its first."""
         self._kept.clear()
 
     def launch(
@@ -76,10 +84,10 @@ class RepeatedLinears:
         out_dtype: torch.dtype,
         x_scales: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """The result, enqueued; None, and nothing has been done: no such call has been kept.
+        """Enqueues a kept launch and returns its output; None, and nothing is done, without one.
 
         Args:
-            x: `[M, K]`; the rest as `ops.linear` takes it.
+            x: `[M, K]`; the other arguments are as in `ops.linear`.
         """
         *tensors, ints = weight
         kept = self._kept.get(
@@ -102,7 +110,7 @@ class RepeatedLinears:
         if self._memory.is_direct:
             return out if kept.native.launch(stream, given) else None
         there = {name: t for name, t in zip(TENSORS, given, strict=True) if t is not None}
-        if partial is not None and arrived is not None:  # just what the kernel may touch
+        if partial is not None and arrived is not None:  # only the bytes that the kernel may touch
             own = {"partial": partial.view(torch.uint8)[: kept.partial_bytes]}
             there |= own | {"arrived": arrived[: kept.tiles]}
         with self._memory.addresses(replace(kept.call, tensors=there)) as addresses:
@@ -117,13 +125,15 @@ class RepeatedLinears:
         scales: torch.Tensor | None,
         index: int,
     ) -> None:
-        """Remember the launches of a call on GPU `index`.
+        """Keeps the launches of a call on GPU `index`.
+
+        A call is not kept if its launches use tensors besides those of the call and `made`, such as
+        a copy of x.
 
         Args:
-            calls: of a kernel each.
-            made: what they write for each other. If they also take other tensors that are no
-                part of the call, a copy of x for example, they are not kept.
-            scales: by which x is or was rounded, if it is at all.
+            calls: launches of one kernel each.
+            made: tensors that the launches write for each other.
+            scales: scales by which x is or was rounded, if at all.
         """
         if not reads_tensors:
             return
@@ -163,17 +173,17 @@ class RepeatedLinears:
 
 
 def _form_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor's shape, dtype and device, over the memory of one element."""
-    with torch.inference_mode(False):  # or the tensors like it could never be seen by autograd
+    """Template with a contiguous tensor's shape, dtype and device, over memory of one element."""
+    with torch.inference_mode(False):  # else autograd could never use tensors made like it
         one = torch.empty(1, dtype=tensor.dtype, device=tensor.device)
         return one.expand(tensor.shape)
 
 
 class _Places:
-    """In which tensor of a call another one lies, and at which byte.
+    """Finds which tensor of a call contains another tensor, and at which byte.
 
     Args:
-        spans: tensors, the number of the one that each lies in, and at which byte of it.
+        spans: tensors, each with the number of the tensor that contains it, and the byte at which.
     """
 
     def __init__(self, spans: Sequence[tuple[torch.Tensor, int, int]]) -> None:
@@ -183,7 +193,7 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """None: in none of them, or nobody knows in which."""
+        """Number of the containing tensor, and the byte in it; None: no tensor, or unclear."""
         begin = tensor.data_ptr()
         for first, last, number, at in self._spans:
             if first <= begin and begin + spanned_bytes(tensor) <= last:

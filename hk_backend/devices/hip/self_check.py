@@ -1,4 +1,4 @@
-"""A kernel's self-check: a small problem on the device against the reference, before first use.
+"""The self-check of a kernel: a small problem, compared with the reference before its first use.
 
 Compilers and drivers differ from those that a code object was tested with. The self-check finds a
 kernel that computes a wrong result on this machine before a user's token goes through it.
@@ -19,22 +19,22 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 class Launcher(Protocol):
-    """What a device has that runs kernels of a catalogue."""
+    """The parts of a device that a self-check needs to run kernels."""
 
     catalogue: Catalogue
     memory: Memory
 
     def gpu(self, index: int) -> Machine:
-        """What launches on GPU `index` may depend on."""
+        """The properties of GPU `index` that a launch may depend on."""
 
     def launch(self, call: KernelCall, index: int) -> None:
-        """Enqueue a prepared call on GPU `index`."""
+        """Enqueues a prepared call on GPU `index`."""
 
 
 def self_check(device: Launcher, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-    """Run `kernel` on the device's GPU `index`; a refusal if it strays further than rounding."""
+    """Runs `kernel` on GPU `index`, and refuses it if its error exceeds that of rounding."""
     target = device.memory.torch_device(index)
-    with torch.device("cpu"):  # an engine may have made a GPU the default
+    with torch.device("cpu"):  # an engine may have made a GPU torch's default device
         problem = operator.self_check_problem(kernel)
     for way in operator.ways(kernel, device.catalogue):
         arguments = moved(problem.arguments, target)
@@ -58,7 +58,7 @@ def self_check(device: Launcher, operator: Operator, kernel: KernelEntry, index:
 
 
 def moved(value: Any, target: torch.device) -> Any:
-    """Arguments with all their tensors on another device."""
+    """The same arguments, with all their tensors on another device."""
     if isinstance(value, torch.Tensor):
         return value.to(target)
     if not is_dataclass(value) or isinstance(value, type):

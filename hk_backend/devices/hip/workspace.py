@@ -1,9 +1,10 @@
-"""Memory that the launches of a stream share: the sums that splits of a tile leave for each other.
+"""Memory that the launches of a stream share, for the partial sums of tiles that are split.
 
-It comes from torch's allocator when a weight is packed, as large as the kernels of the layers so
-far may need, and serves all of them: launches of one stream do not overlap. A captured graph holds
-its address, so what a launch has got is never freed. Graphs that were captured on one stream share
-it, too: replay them one after the other.
+The memory comes from torch's allocator when a weight is packed. It is as large as any layer packed
+so far may need, and serves all of them, as launches of one stream do not overlap.
+
+A captured graph holds its address, so memory that a launch has used is never freed. Graphs that
+were captured on one stream share it, too: replay them one after the other.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from hk_backend.kernels.gemm_plan import MOST_TILES
 
 @dataclass(slots=True, eq=False)
 class Workspace:
-    """`partial`: the sums. `arrived`: a counter for each tile, zero between launches, which the
-    last workgroup of a tile sets back. `used`: whether a launch has got it."""
+    """Workspace of one stream.
+
+    Args:
+        partial: the partial sums.
+        arrived: a counter for each tile, zero between launches; the last workgroup of a tile resets
+            it.
+        used: whether a launch has used this workspace.
+    """
 
     partial: torch.Tensor
     arrived: torch.Tensor
@@ -31,13 +38,16 @@ class Workspace:
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """By field of the kernels' argument."""
+        """Tensors by field of the kernels' argument."""
         return {"partial": self.partial, "arrived": self.arrived}
 
 
 class Workspaces:
-    """By GPU and stream; and one to spare on each GPU, for a stream that begins with a capture, in
-    which nothing can be allocated that stays."""
+    """Workspaces by GPU and stream.
+
+    Each GPU also has a spare one, for a stream whose first use is in a capture, where no lasting
+    memory can be allocated.
+    """
 
     def __init__(self, memory: Memory, library: HipLibrary) -> None:
         self._memory = memory
@@ -46,12 +56,13 @@ class Workspaces:
         self._of: dict[tuple[int, int], Workspace] = {}
         self._spare: dict[int, Workspace] = {}
         self._used: list[Workspace] = []
-        """That larger ones have replaced."""
+        """Used workspaces that larger ones have replaced."""
 
     def reserve(self, index: int, partial_bytes: int) -> None:
-        """Make room on GPU `index` for launches that need so much, now that a weight is packed.
+        """Makes room on GPU `index` for launches with `partial_bytes` of sums.
 
-        Waits for the GPU. Counters are set to zero again: an engine that slept may have lost them.
+        Called when a weight is packed. Waits for the GPU, and zeroes all counters, as an engine
+        that slept may have lost them.
         """
         if not partial_bytes:
             return
@@ -64,13 +75,16 @@ class Workspaces:
             before = self._of.get((index, stream)), self._spare.get(index)
             self._of[index, stream] = self._grown(before[0], index, partial_bytes)
             self._spare[index] = self._grown(before[1], index, partial_bytes)
-            self._library.synchronise(stream)  # other streams will use them
+            self._library.synchronise(stream)  # other streams will use the new workspaces
 
     def of(self, index: int, stream: int, partial_bytes: int) -> Workspace:
-        """That of a stream, torch's current one on GPU `index`, with at least so much room.
+        """The workspace of a stream with at least `partial_bytes`.
+
+        Args:
+            stream: torch's current stream on GPU `index`.
 
         Raises:
-            DeviceError: the stream captures, and there is none for it.
+            DeviceError: the stream is being captured, and has no workspace.
         """
         found = self._of.get((index, stream))
         if found is None or found.partial.nbytes < partial_bytes:
@@ -79,7 +93,7 @@ class Workspaces:
         return found
 
     def _another(self, index: int, stream: int, partial_bytes: int) -> Workspace:
-        with self._lock, self._library.current(index):  # whose null stream it may be
+        with self._lock, self._library.current(index):  # the stream may be this GPU's null stream
             before = self._of.get((index, stream))
             if self._library.is_capturing(stream):
                 another = self._spare.pop(index, None)
@@ -95,7 +109,7 @@ class Workspaces:
         return another
 
     def _grown(self, before: Workspace | None, index: int, partial_bytes: int) -> Workspace:
-        """One with at least so much room, and as much as any other on the GPU."""
+        """A workspace with at least `partial_bytes`, and as large as any other on the GPU."""
         if before is not None and before.partial.nbytes >= partial_bytes:
             return before
         self._keep(before)

@@ -6,12 +6,12 @@
     decision.why_not(rows)       # for a layer that is decided at each step
 
 kind.py       the kind of a layer
-contest.py    both ways to compute it
-decision.py   the rule
-deciding.py   decide(): known, kept, or measured
+contest.py    both ways to compute a kind of layer
+decision.py   the rule that decides, by the times of both
+deciding.py   decide(): finds a known or kept answer, or measures
 measuring.py  runs a contest within a budget
 stopwatch.py  times one call, on the host or on a GPU
-ranks.py      the ranks of a model take one answer
+ranks.py      lets all ranks of a model take one answer
 """
 
 from hk_backend.engine.evidence.contest import Call, Contest, NoContest

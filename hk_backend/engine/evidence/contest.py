@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Call = Callable[[], object]
-"""Computes the layer once; its inputs were made beforehand."""
+"""Computes the layer once, on inputs that were made beforehand."""
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,10 @@ class Contest:
     """Both ways to compute one kind of layer.
 
     Attributes:
-        rows: the numbers of rows to measure, ascending, for example 1, 8, 64, 512 and the engine's
+        rows: numbers of rows to measure, ascending, for example 1, 8, 64, 512 and the engine's
             limit of tokens in a batch. Rows of attention are the query tokens of one fresh prompt.
-        ours: makes HK's call for a number of rows. theirs: makes the engine's call.
+        ours: makes HK's call for a number of rows.
+        theirs: makes the engine's call for a number of rows.
     """
 
     rows: tuple[int, ...]
@@ -24,11 +25,13 @@ class Contest:
     theirs: Callable[[int], Call]
 
     def __post_init__(self) -> None:
-        """Raises `ValueError`: `rows` is empty or not ascending."""
+        """Checks `rows`. Raises `ValueError` if it is empty or not ascending."""
         if not self.rows or self.rows[0] < 1 or list(self.rows) != sorted(set(self.rows)):
             raise ValueError(f"rows = {self.rows}; valid: one or more numbers from 1, ascending")
 
 
 class NoContest(Exception):
-    """The engine cannot compute the layer at all, so HK serves it unmeasured; the message says
-    why."""
+    """The engine cannot compute the layer at all, so HK serves it unmeasured.
+
+    The message says why.
+    """

@@ -1,4 +1,4 @@
-"""Decides who computes a kind of layer: by what is known, else by a contest.
+"""Decides who computes a kind of layer: by a known answer, else by a contest.
 
 An answer holds for the process, and through `hk_backend.measurements` for later starts.
 """
@@ -29,7 +29,7 @@ from hk_backend.terms.verdict import refused
 logger = logging.getLogger(__name__)
 
 MODELLED = "modelled, the engine's kernel is not known"
-"""The note on layers of an emulated GPU."""
+"""Note on layers of an emulated GPU."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Loading:
     """The measurements for the model that this process is loading.
 
     Attributes:
-        disturbed: how many kinds were measured while other processes had the cores.
+        disturbed: number of kinds that were measured while other processes had the cores.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -52,8 +52,9 @@ class Process:
     """The knowledge of this process.
 
     Attributes:
-        known: by kind, and by the machine with its threads. loading: reset by `say_measured`.
-        sealed: why nothing may be measured any more; empty while models are loaded.
+        known: decisions by kind and by machine, which includes its number of threads.
+        loading: measurements of the current model; `say_measured` resets them.
+        sealed: reason why nothing may be measured any more; empty while models are loaded.
     """
 
     known: dict[tuple[Kind, Machine], Decision] = field(default_factory=dict)
@@ -65,13 +66,12 @@ process = Process()
 
 
 def decide(kind: Kind, contest: Callable[[], Contest], ranks: Ranks = ALONE) -> Decision:
-    """Decide who computes the layers of a kind. Called while a model is loaded, before its weights
-    are released.
+    """Decides who computes the layers of a kind, while a model is loaded and has its weights.
 
     Args:
-        contest: makes the contest, if the kind has to be measured; it may raise `NoContest`. Only
-            rank 0 calls it.
-        ranks: of the model's shards. Each call of `decide` makes exactly one broadcast.
+        contest: makes the contest, if the kind has to be measured; may raise `NoContest`. Only rank
+            0 calls it.
+        ranks: processes with the model's shards. Each call of `decide` makes exactly one broadcast.
 
     Returns:
         rank 0's answer. A contest that fails leaves the layer to the engine.
@@ -81,12 +81,12 @@ def decide(kind: Kind, contest: Callable[[], Contest], ranks: Ranks = ALONE) -> 
 
 
 def requests_run() -> None:
-    """Measure nothing from now on: requests run, and a contest would disturb them."""
+    """Stops all measuring from now on, as requests run and a contest would disturb them."""
     process.sealed = "requests run already"
 
 
 def say_measured(engine: str, log: logging.Logger) -> None:
-    """Log one line on what was measured for a model that is loaded, and start anew."""
+    """Logs one line on what was measured for the loaded model, and resets the measurements."""
     loading, process.loading = process.loading, Loading()
     if loading.measured:
         said = f"measured {_kinds(loading.measured)} in {loading.seconds:.1f} s"
@@ -109,7 +109,7 @@ def say_measured(engine: str, log: logging.Logger) -> None:
 
 
 def _kinds(kinds: Iterable[Kind]) -> str:
-    """The words for kinds of layers: "5 kinds of linear layers and 1 of attention"."""
+    """Text for kinds of layers: "5 kinds of linear layers and 1 of attention"."""
     words = {"linear": "linear layers"}
     counts = Counter(words.get(kind.operator, kind.operator) for kind in kinds)
     parts: list[str] = []
@@ -120,7 +120,7 @@ def _kinds(kinds: Iterable[Kind]) -> str:
 
 
 def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
-    """The answer of this process, whoever asks."""
+    """The answer of this process, independent of ranks."""
     config = get_config()
     if config.evidence == "ignore":
         return Decision(kind, note="HK_EVIDENCE=ignore")
@@ -135,7 +135,7 @@ def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
 
 
 def _found(kind: Kind, where: Machine) -> Decision | None:
-    """The answer of an earlier start: of the file that HK_EVIDENCE names, else of the folder."""
+    """The answer of an earlier start, from the file of HK_EVIDENCE, else from the folder."""
     named = get_config().evidence
     for source in ([named] if isinstance(named, Measurements) else []) + [folder.read(where)]:
         layer = source.find(key_of(kind))
@@ -146,7 +146,7 @@ def _found(kind: Kind, where: Machine) -> Decision | None:
 
 
 def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Decision:
-    """The answer of a contest, which is kept; or why there is none."""
+    """The answer of a contest, which is kept; or a refusal if none can run."""
     why = process.sealed or ("a graph is being captured" if _is_capturing() else "")
     if why:
         return _left(kind, f"not measured: {why}")
@@ -160,7 +160,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
             times, unmeasured = measure(made, stopwatch, share)
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
-    except Exception as error:  # whatever the engine or HK raises
+    except Exception as error:  # any error of the engine or HK
         logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
         return _left(kind, f"not measured: {type(error).__name__}: {error}")
     finally:
@@ -173,7 +173,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
         times=times,
         unmeasured=unmeasured,
     )
-    if stopwatch.disturbed:  # holds for this process alone
+    if stopwatch.disturbed:  # the times hold only for this process
         loading.disturbed += 1
     else:
         folder.add(Measurements(machine=where, layers=(layer,)))
@@ -186,19 +186,19 @@ def _left(kind: Kind, why: str) -> Decision:
 
 
 def key_of(kind: Kind) -> tuple[str, ...]:
-    """The kind's `MeasuredLayer.key`, with the engine that is installed."""
+    """The kind's `MeasuredLayer.key`, for the installed engine."""
     fields = (kind.operator, kind.engine, kind.device, kind.layer, kind.theirs)
     return (*fields, version_of(kind.engine))
 
 
 def version_of(engine: str) -> str:
-    """The version of an engine; "none" where it is not installed."""
+    """The version of an engine; "none" if it is not installed."""
     return machine.version_of(*machine.ENGINES.get(engine, (engine,))) or "none"
 
 
 @contextmanager
 def _own_random_numbers() -> Iterator[None]:
-    """Give contests random numbers without changing those that the engine will draw."""
+    """Gives contests random numbers without changing those that the engine will draw."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         yield

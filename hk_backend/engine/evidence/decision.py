@@ -1,4 +1,4 @@
-"""The rule: who computes a kind of layer, by both times for several numbers of rows."""
+"""The rule for who computes a kind of layer, from HK's and the engine's times by number of rows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NOISE = 1.03
 GAIN = 1.03
 """HK counts as faster only if the engine's time is at least this many times HK's."""
 SLOWER = "faster without HK"
-"""The beginning of the reason why a layer stays with the engine."""
+"""Beginning of the reason why a layer stays with the engine."""
 
 
 def judge(times: Sequence[Times]) -> str:
-    """Apply the rule: HK must be slower nowhere, and faster for at least one number of rows.
+    """Applies the rule: HK must be slower nowhere, and faster for at least one number of rows.
 
     Args:
         times: at least one.
 
     Returns:
-        why the engine is to compute the layer, without its name; nothing if HK is to.
+        the reason why the engine is to compute the layer, without its name; empty if HK is to.
     """
     worst = max(times, key=lambda each: each.ours / each.theirs)
     if worst.ours > NOISE * worst.theirs:
@@ -42,7 +42,7 @@ def _both(times: Times) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """A time in three significant digits, in us, ms or s."""
+    """Text of a time with three significant digits, in us, ms or s."""
     for unit, size in (("s", 1e6), ("ms", 1e3)):
         if microseconds >= size:
             return f"{microseconds / size:.3g} {unit}"
@@ -54,10 +54,10 @@ class Decision:
     """Who computes a kind of layer, and why.
 
     Attributes:
-        times: what was measured, ascending in rows; empty if `given` decides.
+        times: measured times, ascending in rows; empty if `given` decides.
         unmeasured: numbers of rows that would have taken too long; `times` decides for them, too.
-        given: the answer where nothing was measured.
-        note: for people: why nothing was measured, or where the times are from.
+        given: the answer if nothing was measured.
+        note: text for people: why nothing was measured, or where the times are from.
     """
 
     kind: Kind
@@ -68,12 +68,12 @@ class Decision:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether HK serves the layer at every number of rows, for what is decided once."""
+        """Whether HK serves the layer at every number of rows, for layers decided once."""
         return self._verdict(self.times)
 
     @property
     def somewhere(self) -> Verdict:
-        """Whether HK serves the layer for at least one number of rows; a refusal is `verdict`'s."""
+        """Whether HK serves the layer for some number of rows; if not, the refusal of `verdict`."""
         if not self.times or any(not judge((each,)) for each in self.times):
             return self._verdict(())
         return self.verdict
@@ -84,9 +84,9 @@ class Decision:
         return (self.somewhere if self.kind.operator == "attention" else self.verdict).ok
 
     def why_not(self, rows: int) -> str:
-        """Why the engine computes a step with so many rows; nothing if HK does.
+        """Reason why the engine computes a step with this many rows; empty if HK does.
 
-        The nearest measured numbers of rows decide, at or below and at or above `rows`.
+        The measured numbers of rows nearest to `rows` decide, below and above it.
         """
         if not self.times:
             return self.given.why
@@ -103,6 +103,6 @@ class Decision:
 
 
 def decision_of(layer: MeasuredLayer) -> Decision:
-    """Apply the rule to what a file holds."""
+    """Applies the rule to the times in a file."""
     kind = Kind(layer.operator, layer.engine, layer.device, layer.layer, layer.theirs)
     return Decision(kind, layer.times, layer.unmeasured)

@@ -1,4 +1,4 @@
-"""A kind of layer: all layers that are equally fast share one."""
+"""A kind of layer, shared by all layers that are equally fast."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Kind:
     Attributes:
         operator: the route, "linear" or "attention".
         engine: "vLLM" or "SGLang".
-        device: the name of HK's device, as in "cpu:avx512" or "hip:gfx950".
-        layer: everything else that decides the speed, readable: "bf16 6144x4096 from bfloat16",
-            "bfloat16, 32/8 heads of 128, causal".
+        device: name of HK's device, for example "cpu:avx512" or "hip:gfx950".
+        layer: readable text of everything else that decides the speed: "bf16 6144x4096 from
+            bfloat16", "bfloat16, 32/8 heads of 128, causal".
         theirs: the engine's own way to compute it: "UnquantizedLinearMethod", "CPU_ATTN".
     """
 

@@ -13,33 +13,36 @@ from hk_backend.engine.evidence.stopwatch import Stopwatch
 from hk_backend.terms.measurements import Times
 
 FEWEST, MOST = 3, 21
-"""Calls of each side that are timed for one number of rows."""
+"""Fewest and most calls of each side that are timed for one number of rows."""
 SECONDS = 5.0
-"""The time that all measurements of a model may take together, while an engine starts."""
+"""Seconds that all measurements of a model may take together, while an engine starts."""
 ENOUGH, CLEAR = 7, 1.5
-"""After so many pairs no more are timed if one side takes more than so many times the other's."""
+"""Number of pairs after which timing stops if one side takes `CLEAR` times as long as the other."""
 SHORTEST = 1e-9
-"""Seconds: a clock may be too coarse for a call."""
+"""Shortest time in seconds that counts, as a clock may be too coarse for a call."""
 MEMORY_BOUND = 16
-"""Up to about so many rows a linear layer waits for its weight, so that rows cost nothing."""
+"""Rows up to which a linear layer waits for its weight, so that more rows cost nothing."""
 KINDS = 6
-"""The kinds of layers of a Llama: four linear layers, the head, attention."""
+"""Kinds of layers of a Llama: four linear layers, the head, attention."""
 
 
 @dataclass
 class Budget:
-    """The time that is left for the measurements of one model, dealt to its kinds of layers."""
+    """The time left for the measurements of one model, shared out to its kinds of layers."""
 
     left: float = field(default_factory=lambda: float(os.environ.get(MEASURE_SECONDS, SECONDS)))
     kinds: int = KINDS
 
     def share(self, spent: float) -> float:
-        """Seconds for the next kind, whose contest has taken `spent` seconds to make: an equal part
-        for each kind that a Llama still has; of further kinds each gets half of the rest."""
+        """Seconds for the next kind, whose contest has taken `spent` seconds to make.
+
+        Each kind that a Llama still has gets an equal part; each further kind gets half of the
+        rest.
+        """
         return max(self.left / max(self.kinds, 2) - spent, 0.0)
 
     def spend(self, seconds: float) -> None:
-        """Take off what a kind has used."""
+        """Subtracts the seconds that a kind has used."""
         self.left = max(self.left - seconds, 0.0)
         self.kinds -= 1
 
@@ -47,10 +50,10 @@ class Budget:
 def measure(
     contest: Contest, stopwatch: Stopwatch, share: float
 ) -> tuple[tuple[Times, ...], tuple[int, ...]]:
-    """Time both sides of `contest` in turn.
+    """Times both sides of `contest` in turn.
 
     Args:
-        share: seconds that it may take. The smallest number of rows is measured all the same.
+        share: seconds that this may take. The smallest number of rows is measured in any case.
 
     Returns:
         the medians, and the numbers of rows that the share did not allow.
@@ -67,15 +70,17 @@ def measure(
         pair = sum(map(stopwatch.seconds, sides))  # the first calls allocate and compile
         if found and stopwatch.now() + FEWEST * pair > end:
             return tuple(found), contest.rows[index:]
-        parts = 2 * (len(contest.rows) - index) - 1  # more rows take more time: they get more parts
+        parts = 2 * (len(contest.rows) - index) - 1  # more rows take more time: more parts
         left = end - stopwatch.now()
         found.append(_medians(sides, rows, stopwatch, left / parts))
     return tuple(found), ()
 
 
 def _medians(sides: tuple[Call, Call], rows: int, stopwatch: Stopwatch, share: float) -> Times:
-    """The typical times of both sides. Each side goes first in every other pair, so that neither
-    gains by what the other leaves behind."""
+    """Typical times of both sides.
+
+    Each side goes first in every other pair, so that neither gains by the other's leftovers.
+    """
     end = stopwatch.now() + share
     samples: tuple[list[float], list[float]] = [], []
     for number in range(MOST):
@@ -88,7 +93,7 @@ def _medians(sides: tuple[Call, Call], rows: int, stopwatch: Stopwatch, share: f
 
 
 def _is_clear(ours: Sequence[float], theirs: Sequence[float]) -> bool:
-    """Whether more pairs would decide nothing: one side has taken far less time in enough pairs."""
+    """Whether more pairs would change nothing, as one side is far faster in enough pairs."""
     if len(ours) < ENOUGH:
         return False
     ratio = _typical(ours) / _typical(theirs)
@@ -96,13 +101,15 @@ def _is_clear(ours: Sequence[float], theirs: Sequence[float]) -> bool:
 
 
 def _typical(samples: Sequence[float]) -> float:
-    """The median of the fastest third, in microseconds of four digits. Other processes only ever
-    add time, and on a busy machine they disturb most calls."""
+    """Median of the fastest third, in microseconds with four digits.
+
+    Other processes only ever add time, and on a busy machine they disturb most calls.
+    """
     fastest = sorted(samples)[: -(-len(samples) // 3)]
     return float(f"{max(median(fastest), SHORTEST) * 1e6:.4g}")
 
 
 def _expected(before: Times, rows: int) -> float:
-    """Seconds that a pair of calls may take, by a pair with fewer rows."""
+    """Estimated seconds of a pair of calls, from a pair with fewer rows."""
     growth = max(rows, MEMORY_BOUND) / max(before.rows, MEMORY_BOUND)
     return (before.ours + before.theirs) / 1e6 * growth

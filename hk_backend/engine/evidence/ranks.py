@@ -1,4 +1,4 @@
-"""The ranks of one model: one of them decides, and all take its answer."""
+"""The ranks of one model: rank 0 decides, and all take its answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Ranks(Protocol):
 
     @property
     def rank(self) -> int:
-        """The number of this process, from 0."""
+        """Number of this process, from 0."""
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's `value` on every rank. All ranks call it the same number of times."""
+        """Returns rank 0's `value` on every rank. All ranks call this the same number of times."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long one call takes: on the host by a clock, on a GPU by events on the current stream."""
+"""Measures the time of one call: on the host by a clock, on a GPU by events on its stream."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ import torch
 from hk_backend.engine.evidence.contest import Call
 
 EVICTED_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
-"""How much is read between two calls, by torch's device: about what a last-level cache holds."""
+"""Bytes read between two calls, by torch's device: about the size of a last-level cache."""
 
 QUIET = 0.8
-"""The share of its time that a thread runs on a machine quiet enough to measure on. On two cores
-shared by ten busy processes it was a quarter; alone it is above 0.95."""
+"""Share of its time that a thread runs on a machine quiet enough to measure on.
+
+On two cores shared by ten busy processes it was a quarter; alone it is above 0.95.
+"""
 
 
 class Stopwatch(Protocol):
-    """Times calls."""
+    """Measures the times of calls."""
 
     def now(self) -> float:
         """Seconds of the wall clock, to keep to a budget."""
 
     def seconds(self, call: Call) -> float:
-        """How long `call` takes."""
+        """Seconds that `call` takes."""
 
     @property
     def disturbed(self) -> bool:
-        """Whether other processes held up the calls so much that their times say little."""
+        """Whether other processes disturbed the calls so much that their times say little."""
 
 
 @dataclass
 class HostStopwatch:
-    """Times calls that have ended when they return.
+    """Measures calls that have ended when they return.
 
     Attributes:
         now: a clock, in seconds.
         evict: runs before each call, untimed. A step of a model reads each weight once, so a call
             must not find its own weight in a cache.
-        running: the processor time of the calling thread, in seconds. The thread takes part in
-            each call, so that it runs all the time unless others have its core.
+        running: processor time of the calling thread, in seconds. The thread takes part in each
+            call, so it runs all the time unless others have its core.
     """
 
     now: Callable[[], float] = perf_counter
@@ -67,12 +69,12 @@ class HostStopwatch:
 
 @dataclass(frozen=True)
 class StreamStopwatch:
-    """Times calls that enqueue work on the current stream of a GPU.
+    """Measures calls that enqueue work on the current stream of a GPU.
 
     Attributes:
         now: a clock, in seconds.
-        evict: enqueues work before each call: it empties the caches, and while it runs the host
-            enqueues the call, so that no launch overhead is timed.
+        evict: enqueues work before each call. The work empties the caches, and while it runs the
+            host enqueues the call, so that no launch overhead is timed.
         event: makes an event that can be timed.
     """
 
@@ -98,8 +100,9 @@ def stopwatch_for(operator: str, device: str) -> Stopwatch:
     """The stopwatch for a kind of layer.
 
     Args:
-        operator: of the kind. Attention reads what was just computed: on the host its caches stay.
-        device: the name of HK's device.
+        operator: the kind's operator. Attention reads what was just computed, so on the host its
+            caches stay.
+        device: name of HK's device.
     """
     if device.startswith("hip"):
         return StreamStopwatch(evict=_eviction("cuda"))
@@ -107,6 +110,6 @@ def stopwatch_for(operator: str, device: str) -> Stopwatch:
 
 
 def _eviction(device: str) -> Call:
-    """A call that reads as many bytes as a last-level cache holds."""
+    """Makes a call that reads as many bytes as a last-level cache holds."""
     scratch = torch.ones(EVICTED_BYTES[device] // 4, dtype=torch.float32, device=device)
     return scratch.sum

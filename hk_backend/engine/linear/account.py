@@ -1,4 +1,4 @@
-"""After a model is loaded: counts its layers by what computes them, and why."""
+"""Counts the layers of a loaded model by what computes them, and why."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from hk_backend.routing.metrics import count_layer
 def account(
     layers: Iterable[tuple[str, str]], engine: str, device_type: str, logger: logging.Logger
 ) -> str:
-    """Count and log a model's layers.
+    """Counts and logs the layers of a model.
 
     Args:
-        layers: the name of each linear layer, and why the engine computes it; nothing if HK does.
-        engine: its name. device_type: of the model's tensors.
+        layers: name of each linear layer, and the reason why the engine computes it; empty if HK
+            does.
+        engine: name of the engine.
+        device_type: torch device type of the model's tensors.
 
     Returns:
-        the device that computes HK's layers; nothing if there are none.
+        the device that computes HK's layers; empty if there are none.
 
     Raises:
-        StrictError: with HK_STRICT=1, if a layer is left to the engine.
+        StrictError: a layer is left to the engine, with HK_STRICT=1.
     """
     served = 0
     left: Counter[str] = Counter()
@@ -53,12 +55,14 @@ def account(
 def tables_as_heads(
     tables: list[torch.nn.Module], sizes: set[int], vocabulary: str
 ) -> list[torch.nn.Module]:
-    """The embedding that computes a model's logits, where the model has no LM head (Gemma 2,
-    Cohere): that with the vocabulary of the logits. Nothing tells it from other embeddings but
-    the call.
+    """The embedding that computes the logits of a model without an LM head (Gemma 2, Cohere).
+
+    It is the embedding with the logits' vocabulary, as nothing else tells it from other embeddings
+    before the call.
 
     Args:
-        tables: a model's embeddings; its attribute `vocabulary` is a table's number of tokens.
-        sizes: of the logits.
+        tables: the model's embeddings; the attribute named `vocabulary` is a table's number of
+            tokens.
+        sizes: vocabulary sizes of the logits.
     """
     return ([each for each in tables if getattr(each, vocabulary) in sizes] or tables)[:1]

@@ -1,7 +1,7 @@
-"""compressed-tensors configurations that say how weights are rotated, which the library refuses.
+"""compressed-tensors configurations with rotated weights, which the library itself refuses.
 
-Both engines describe a layer's weight by the library's `QuantizationArgs`; here it can say the
-rotation, too, wherever the engine hands it on to.
+Both engines describe a layer's weight by the library's `QuantizationArgs`. The subclass here also
+carries the rotation, wherever the engine passes it on.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from hk_backend.reference.rotation import ROTATIONS
 
 
 class RotatedArgs(QuantizationArgs):  # type: ignore[misc]
-    """A weight that is rotated: so many channels along K together."""
+    """A weight whose channels along K are rotated, `hk_rotation` of them together."""
 
     hk_rotation: int
 
 
 def rotation_of(weight: Any) -> int:
-    """How a weight of these arguments, or None, is rotated; 0: not at all."""
+    """Rotation of a weight with these arguments, or None; 0 if it is not rotated."""
     return weight.hk_rotation if isinstance(weight, RotatedArgs) else 0
 
 
 def read_groups(original: Callable[..., dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    """An engine's `_quantization_scheme_map_from_config`: what each target of the groups of
-    `config`, a `quantization_config`, is quantised to. Weights that are rotated say so.
+    """Reads the quantisation of each target in the groups of `config`, a `quantization_config`.
+
+    Wraps an engine's `_quantization_scheme_map_from_config`. Rotated weights get `RotatedArgs`.
 
     Raises:
-        RotationError: a rotation that does not exist.
+        RotationError: a rotation does not exist.
     """
     plain, rotations = deepcopy(config), dict[str, int]()
     for group in plain.get("config_groups", {}).values():
@@ -48,7 +49,7 @@ def read_groups(original: Callable[..., dict[str, Any]], config: dict[str, Any])
 
 
 def _taken(weights: dict[str, Any]) -> int:
-    """The rotation, taken out of what the library is to read; 0: none."""
+    """Removes the rotation from a weight's arguments and returns it; 0 if there is none."""
     if ROTATION_KEY not in weights:
         return 0
     rotation = weights.pop(ROTATION_KEY)

@@ -4,7 +4,7 @@
     pack_layer(ours, layer.weight.data, "bf16")
     contest_of(ours, lambda x: gemm(x, weight), request, rows_up_to(2048))
 
-What is set on a stand-in does not reach the layer, which keeps its weight whoever wins.
+Setting a tensor on a stand-in does not change the layer, which keeps its weight whoever wins.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hk_backend.engine.linear.route import ROUTE, apply, measuring
 from hk_backend.ops import LinearRequest
 
 ROWS = (1, 8, 64, 512)
-"""The numbers of rows to measure below an engine's limit: decoding, and prompts of some lengths."""
+"""Numbers of rows to measure below an engine's limit: decoding, and prompts of some lengths."""
 
 Multiply = Callable[[torch.Tensor], object]
 """Computes a layer's product with activations `[rows, K]`."""
 
 
 def rows_up_to(limit: int) -> tuple[int, ...]:
-    """The numbers of rows to measure.
+    """Numbers of rows to measure.
 
     Args:
-        limit: the most rows that the engine computes at once, at least 1.
+        limit: most rows that the engine computes at once, at least 1.
     """
     return (*(rows for rows in ROWS if rows < limit), limit)
 
@@ -46,12 +46,13 @@ def decide_linear(
     *,
     is_head: bool = False,
 ) -> Decision:
-    """Decide who computes a kind of linear layer (`evidence.decide`).
+    """Decides who computes a kind of linear layer (`evidence.decide`).
 
     Args:
-        engine: "vLLM" or "SGLang". theirs: what it would compute the layer with.
-        request: the layer, with all that decides its speed. is_head: it computes logits, of fewer
-            rows than other layers.
+        engine: "vLLM" or "SGLang".
+        theirs: name of the engine's own way to compute the layer.
+        request: the layer, with all that decides its speed.
+        is_head: whether it computes logits, of fewer rows than other layers.
     """
     dtype = str(request.dtype).removeprefix("torch.")
     facts = [f"{request.format} {request.n}x{request.k} from {dtype}"]
@@ -72,11 +73,12 @@ def decide_linear(
 def contest_of(
     ours: torch.nn.Module, theirs: Multiply, request: LinearRequest, rows: tuple[int, ...]
 ) -> Contest:
-    """Let both compute the same random activations.
+    """Makes both sides compute the same random activations.
 
     Args:
-        ours: a stand-in that HK's weight is attached to. theirs: the engine's own product.
-        rows: the numbers of rows to measure, ascending.
+        ours: a stand-in with HK's weight attached.
+        theirs: the engine's own product.
+        rows: numbers of rows to measure, ascending.
     """
 
     def calls(multiply: Multiply) -> Callable[[int], Call]:
@@ -98,8 +100,10 @@ def activations(rows: int, request: LinearRequest) -> torch.Tensor:
 
 
 def stand_in(layer: Any) -> Any:
-    """A shallow copy of `layer`, which shares its tensors. Tensors and attributes that are set on
-    the copy do not reach the layer."""
+    """A shallow copy of `layer`, which shares its tensors.
+
+    Setting tensors and attributes on the copy does not change the layer.
+    """
     found = copy(layer)
     for registry in ("_parameters", "_buffers", "_modules"):
         found.__dict__[registry] = dict(layer.__dict__[registry])

@@ -1,4 +1,4 @@
-"""Parameters of the methods of linear layers, as all engines have them."""
+"""Parameters that the methods of linear layers have in all engines."""
 
 CREATE_WEIGHTS = (
     "self",

@@ -1,7 +1,7 @@
-"""Checkpoints whose weights do rotations for each other (`hk_backend.quantize.folding`).
+"""Checkpoints with rotations folded into their weights (`hk_backend.quantize.folding`).
 
-As a whole such a model is the original's. Adapters, which were trained on weights that are not
-rotated, and readers of its hidden states would get nonsense without a sign of it: refused.
+As a whole such a model computes the same as the original. But adapters, trained on weights without
+rotation, and readers of its hidden states would silently get nonsense, so they are refused.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from hk_backend.terms.folds import ALL, FOLD_KEY, FOLDS
 
 
 def check_fold(config: Mapping[str, Any], adapters: str, readers: str) -> None:
-    """
+    """Refuses a checkpoint with folds that do not go with how it is served.
+
     Args:
         config: the model's `quantization_config`; empty if it has none.
-        adapters: what adds to outputs of layers, in the engine's words; empty: nothing does.
-        readers: what reads hidden states or writes embeddings, likewise.
+        adapters: what adds to outputs of layers, in the engine's words; empty if nothing does.
+        readers: what reads hidden states or writes embeddings, in the engine's words; or empty.
 
     Raises:
-        ValueError: a fold that does not exist, or one that does not go with them.
+        ValueError: the fold does not exist, or does not go with adapters or readers.
     """
     if FOLD_KEY not in config:
         return

@@ -1,9 +1,9 @@
 """The LM head in a quantised format: who asks for it, and how it is packed.
 
 A checkpoint holds the head's table in 16 bits, whatever the format of its layers, so that every
-tool can read it. HK packs it in another format where it is asked to: by the option `head` of the
-hk_* methods, or by the key `hk_head` at the top level of a `quantization_config` in any other
-convention, which stock engines do not look at.
+tool can read it. HK packs the head in another format on request. The request is the option `head`
+of the hk_* methods, or in any other convention the key `hk_head` at the top level of a
+`quantization_config`. Stock engines ignore that key.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ ASKER = "quantization_config"
 
 @dataclass(frozen=True)
 class Head:
-    """What is asked for of a model's LM head, whatever is to become of other layers.
+    """The format requested for a model's LM head, independent of other layers.
 
-    `format`: one of `HEADS`. `embedding`: one of `EMBEDDINGS`. `asker`, `option`: who asks, for
-    errors; `beside`: the option of the embedding.
+    Args:
+        format: one of `HEADS`.
+        embedding: one of `EMBEDDINGS`.
+        asker: who requests it, for errors.
+        option: name of the option with the format, for errors.
+        beside: name of the option of the embedding, for errors.
     """
 
     format: str = KEPT
@@ -53,7 +57,7 @@ class Head:
     beside: str = EMBEDDING_KEY
 
     def format_of(self, layer: Any) -> str:
-        """The format of a head; one that is packed already stays what it is."""
+        """The format in which to serve a head; a packed one keeps its format."""
         if not is_attached(layer):
             return self.format
         held: str = layer.__dict__["hk_packed"].format
@@ -66,14 +70,16 @@ class Head:
         device_type: str,
         verdict_on: Callable[..., Verdict],
     ) -> None:
-        """Refuse a format that this process does not serve the head in, or an embedding.
+        """Refuses a head format, or a place for the embedding, that this process does not serve.
 
         Args:
-            shape: `[n, k]` of its table. dtype, device_type: the model's.
-            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...)`.
+            shape: `[n, k]` of the head's table.
+            dtype, device_type: those of the model.
+            verdict_on: the engine's verdict on `(format, n, k, dtype, activations=...,
+                rotation=...)`.
 
         Raises:
-            ValueError: it does not; the message says which it does.
+            ValueError: the format or place is not served; the message lists those that are.
         """
         if self.format == KEPT:
             return
@@ -97,11 +103,11 @@ class Head:
 
 
 KEPT_HEAD = Head()
-"""Nobody asks for anything."""
+"""The head of a model without any request."""
 
 
 def quantization_of(config: Any) -> Mapping[str, Any]:
-    """What a model's `config` of transformers says of its quantisation; empty if nothing."""
+    """The quantisation in a model's transformers `config`; empty if there is none."""
     text = getattr(config, "text_config", None)
     places = (config, "quantization_config"), (text, "quantization_config")
     for owner, name in (*places, (config, "compression_config")):
@@ -111,10 +117,10 @@ def quantization_of(config: Any) -> Mapping[str, Any]:
 
 
 def head_in(config: Mapping[str, Any]) -> Head:
-    """What a checkpoint's `quantization_config`, of any convention, asks for.
+    """The head that a checkpoint's `quantization_config`, of any convention, requests.
 
     Raises:
-        ValueError: a format that does not exist.
+        ValueError: the format does not exist.
     """
     method = str(config.get("quant_method"))
     option, beside = head_option(method), embedding_option(method)
@@ -125,19 +131,19 @@ def head_in(config: Mapping[str, Any]) -> Head:
 
 
 def head_of(method: str, options: Options) -> Head:
-    """What the options of an hk_* method ask for."""
+    """The head that the options of an hk_* method request."""
     option, beside = head_option(method), embedding_option(method)
     return Head(options.head, options.embedding, method, option, beside)
 
 
 def pack_head(layer: Any, table: torch.Tensor, format: str) -> None:
-    """Pack a head's `table` `[vocabulary, K]`, bf16, fp16 or fp32, and attach it to `layer`.
+    """Packs a head's `table` `[vocabulary, K]`, bf16, fp16 or fp32, and attaches it to `layer`.
 
     Args:
-        format: what it is served in, one of `FORMATS`; that of the table: as it is.
+        format: the format to serve, one of `FORMATS`; the table's own format leaves it unquantised.
 
     Raises:
-        CheckpointError: a number that is not finite, where it is quantised.
+        CheckpointError: a number to quantise is not finite.
     """
     if FORMATS[format].is_quantised:
         activations, rotation = head_rounding(format, table.shape[1])
@@ -151,7 +157,7 @@ _asked: ContextVar[Head] = ContextVar("asked", default=KEPT_HEAD)
 
 @contextmanager
 def asking(head: Head) -> Iterator[None]:
-    """While a model is loaded of whose head `head` is asked."""
+    """Makes `head` the requested one while a model is loaded."""
     token = _asked.set(head)
     try:
         yield
@@ -160,5 +166,5 @@ def asking(head: Head) -> Iterator[None]:
 
 
 def asked() -> Head:
-    """What is asked for of the head of the model that is being loaded."""
+    """The head requested for the model that is being loaded."""
     return _asked.get()

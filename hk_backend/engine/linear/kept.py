@@ -1,7 +1,7 @@
-"""Layers keep their weights if a running engine is given some that cannot be packed.
+"""Lets layers keep their weights if a running engine gets new ones that cannot be packed.
 
-Engines replace weights layer by layer. An error in the middle would leave the layers after it
-without any, and the engine unusable.
+Engines replace weights layer by layer. An error in the middle would leave later layers without
+weights, and the engine unusable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hk_backend.engine.linear.shards import CheckpointError
 
 @dataclass
 class _Reload:
-    """A reload under way: layers whose last weight was refused, and those that are being packed."""
+    """A reload in progress: layers whose last weight was refused, and layers being packed."""
 
     refused: dict[Any, ValueError] = field(default_factory=dict)
     packing: set[Any] = field(default_factory=set)
@@ -29,7 +29,7 @@ _under_way: ContextVar[_Reload | None] = ContextVar("under_way", default=None)
 
 @contextmanager
 def reloading() -> Iterator[None]:
-    """While another checkpoint replaces the weights of a running model: to its end.
+    """Context for a reload, in which another checkpoint replaces the weights of a running model.
 
     Raises:
         CheckpointError: at the end, if layers kept their weights; it names the tensors.
@@ -50,10 +50,10 @@ def reloading() -> Iterator[None]:
 
 @contextmanager
 def or_kept(layer: Any) -> Iterator[None]:
-    """Pack a weight for `layer`. In a reload a refusal leaves the packed weight that it has.
+    """Context for packing a weight for `layer`, which in a reload keeps its own after a refusal.
 
     Raises:
-        ValueError: what was raised inside, if there is no reload or no packed weight.
+        ValueError: the error raised inside, if there is no reload or no packed weight.
     """
     reload = _under_way.get()
     if reload is None or layer in reload.packing:
@@ -72,7 +72,7 @@ def or_kept(layer: Any) -> Iterator[None]:
 
 
 def refuse(layer: Any, error: ValueError) -> None:
-    """Let `layer` keep the packed weight that it has, and `reloading` raise `error` at its end.
+    """Lets `layer` keep its packed weight, and `reloading` raise `error` at its end.
 
     Raises:
         ValueError: `error`, if there is no reload.
@@ -85,7 +85,7 @@ def refuse(layer: Any, error: ValueError) -> None:
 
 
 def hand_over(layer: Any, other: Any) -> None:
-    """The packed weight of `layer` is that of `other` now, and so is the refusal of a newer one."""
+    """Moves the refusal of a newer weight from `layer` to `other`, with its packed weight."""
     reload = _under_way.get()
     if reload is not None and layer in reload.refused:
         reload.refused[other] = reload.refused.pop(layer)

@@ -1,5 +1,7 @@
-"""The hk_* quantisation methods, as far as no engine's own classes come in: the engine's base class
-stands behind these."""
+"""The hk_* quantisation methods, without the parts that use an engine's own classes.
+
+An engine's classes derive from these and from the engine's base class.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ from hk_backend.terms.verdict import SERVED, Verdict
 def free_names(
     ours: Mapping[str, type], registered: Callable[[str], Any], logger: logging.Logger
 ) -> list[str]:
-    """The names of `ours` that nobody has registered yet; the log names what another plugin has.
+    """Names of HK's methods that are still free; logs those that another plugin has registered.
 
     Args:
-        ours: HK's methods. registered: what the engine has under a name; None: nothing.
+        ours: HK's methods by name.
+        registered: returns the engine's method of a name, or None.
     """
     free = []
     for name, method in ours.items():
@@ -37,13 +40,13 @@ def free_names(
 
 
 class MethodConfig:
-    """A method with its options.
+    """A quantisation method with its options.
 
     Args:
-        serialized: the checkpoint holds quantised weights.
+        serialized: whether the checkpoint holds quantised weights.
 
     Raises:
-        ValueError: an option that does not exist, or a value that it cannot have.
+        ValueError: an option does not exist, or has a value that it cannot have.
     """
 
     hk_method: ClassVar[str] = "hk_fp8"
@@ -75,7 +78,7 @@ class MethodConfig:
 
     @staticmethod
     def fp8_dtype() -> torch.dtype:
-        """The platform's own."""
+        """FP8 dtype of the platform."""
         raise NotImplementedError
 
     def get_name(self) -> str:
@@ -86,7 +89,7 @@ class MethodConfig:
 
     @classmethod
     def get_min_capability(cls) -> int:
-        return 0  # what a device cannot do, its envelope says
+        return 0  # a device's limits are in its envelope
 
     @staticmethod
     def get_config_filenames() -> list[str]:
@@ -94,8 +97,11 @@ class MethodConfig:
 
 
 def config_classes(base: type, module: str) -> dict[str, type]:
-    """A class of the engine's `base` for each method, by its name. Processes that an engine spawns
-    find them where pickle looks, as attributes of `module`, which has to add them."""
+    """Makes a class of the engine's `base` for each method, by name.
+
+    Processes that an engine spawns find the classes where pickle looks, as attributes of `module`.
+    The module itself has to add them.
+    """
     return {
         name: type(f"Config_{name}", (base,), {"hk_method": name, "__module__": module})
         for name in FORMATS_OF
@@ -103,7 +109,7 @@ def config_classes(base: type, module: str) -> dict[str, type]:
 
 
 class LinearMethod:
-    """A method of layers that nothing but HK can compute: `name` is what the user asked for."""
+    """A method of layers that only HK can compute; `name` is what the user asked for."""
 
     def __init__(self, name: str, options: Options) -> None:
         super().__init__()
@@ -119,9 +125,10 @@ class LinearMethod:
         params_dtype: torch.dtype,
         **extra: Any,
     ) -> None:
-        """
+        """Creates the parameters of a layer.
+
         Raises:
-            ValueError: a layer that HK does not serve.
+            ValueError: HK does not serve the layer.
         """
         layer.logical_widths = output_partition_sizes
         n, k = sum(output_partition_sizes), input_size_per_partition
@@ -137,5 +144,5 @@ class LinearMethod:
         raise NotImplementedError
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
-        """Give `layer` the parameters that the checkpoint's tensors go into."""
+        """Gives `layer` the parameters that the checkpoint's tensors go into."""
         raise NotImplementedError

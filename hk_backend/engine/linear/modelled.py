@@ -1,4 +1,4 @@
-"""HK's times for a linear layer on an emulated GPU, by the clock: nothing can be measured there."""
+"""HK's modelled times for a linear layer on an emulated GPU, where nothing can be measured."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from hk_backend.ops import LinearRequest
 logger = logging.getLogger(__name__)
 
 ROWS = (1, 64, 4096)
-"""The numbers of rows that the line names: decoding, a short prompt, a long one."""
+"""Numbers of rows in the log line: decoding, a short prompt, a long one."""
 
 
 @cache
 def say_modelled(decision: Decision, request: LinearRequest) -> None:
-    """Log one line for a kind of layer that is served without a measurement, with HK's modelled
-    times. Nothing is logged for another decision."""
+    """Logs HK's modelled times for a kind of layer that is served without a measurement.
+
+    One line per kind; other decisions log nothing.
+    """
     if decision.note != MODELLED:
         return
     device: Any = device_for(request.device_type)

@@ -1,4 +1,4 @@
-"""A weight that is quantised as soon as it is loaded: it must be complete and finite."""
+"""Quantises a weight as soon as it is loaded; the weight must be complete and finite."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
 
 SHARDS = {"q": 0, "k": 1, "v": 2}
-"""What engines call the shards of attention; others they count."""
+"""Numbers of the shards of attention, which engines name; other shards have numbers."""
 
 
 def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
-    """Quantise `weight` `[N, K]`, bf16, fp16 or fp32, rotated first if `options` say so, and attach
-    it to `layer`.
+    """Quantises `weight` `[N, K]`, bf16, fp16 or fp32, and attaches it to `layer`.
+
+    The weight is rotated first if `options` say so.
 
     Raises:
-        CheckpointError: a number that is not finite; in a reload the layer keeps its packed weight
+        CheckpointError: a number is not finite. In a reload the layer keeps its packed weight
             instead (`hk_backend.engine.linear.kept`).
     """
     with or_kept(layer):
@@ -45,9 +46,10 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
 
 
 def check_finite(layer: Any, weight: torch.Tensor) -> None:
-    """
+    """Checks that all numbers of a weight are finite.
+
     Raises:
-        CheckpointError: a number in `weight` that is not finite.
+        CheckpointError: a number in `weight` is not finite.
     """
     names, widths = _parts(layer, len(weight))
     for name, part in zip(names, weight.split(widths), strict=True):
@@ -63,8 +65,11 @@ def check_finite(layer: Any, weight: torch.Tensor) -> None:
 def rotated_codes(
     weight: torch.Tensor, format: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`weight` `[N, K]` as `hk-backend quantize --method rotated` has it: codes `[N, ...]` and
-    scales `[N, K / 32]` of an mx format; a few rows at a time, which bounds the memory."""
+    """Codes `[N, ...]` and scales `[N, K / 32]` of `weight` `[N, K]`, rotated, in an mx format.
+
+    They equal the results of `hk-backend quantize --method rotated`. A few rows are computed at a
+    time, which bounds the memory.
+    """
     codes, scales = [], []
     for rows in weight.split(max(1, AT_ONCE // weight.shape[1])):
         target = rotated(rows, rotation).float()
@@ -74,21 +79,22 @@ def rotated_codes(
 
 
 def shard_indices(shard: Any) -> set[int] | None:
-    """Which shards an engine's shard id means; None: the whole layer."""
+    """Numbers of the shards that an engine's shard id means; None: the whole layer."""
     if shard is None:
         return None
     return {shard_index(each) for each in (shard if isinstance(shard, tuple) else (shard,))}
 
 
 def shard_index(shard: str | int) -> int:
-    """The number of a merged layer's shard."""
+    """Number of a merged layer's shard."""
     return SHARDS[shard] if isinstance(shard, str) else shard
 
 
 def check_arrived(layer: Any, shards: Collection[int]) -> None:
-    """
+    """Checks that all shards of a layer's weight were loaded.
+
     Raises:
-        CheckpointError: a shard of the weight that is not among those that were loaded.
+        CheckpointError: a shard was not loaded.
     """
     for index, name in enumerate(_parts(layer)[0]):
         if index not in shards:
@@ -96,6 +102,6 @@ def check_arrived(layer: Any, shards: Collection[int]) -> None:
 
 
 def _parts(layer: Any, rows: int = 0) -> tuple[list[str], list[int]]:
-    """The weight's names in the checkpoint, and how many of its `rows` each stands for."""
+    """Names of the weight in the checkpoint, and the number of its `rows` under each name."""
     names, widths = shard_names(layer, "weight"), shard_widths(layer) or [rows]
     return (names, widths) if len(names) == len(widths) else (names[:1], [rows])

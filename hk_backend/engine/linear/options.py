@@ -1,12 +1,14 @@
 """The methods `hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`, and their options.
 
-Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
-for mx, "none" is weight-only), `rotation` (mx: channels along K that are rotated together, of
-weights and activations; 0: none; default: of hk_mxfp4 while loading, with quantised activations,
-what fits a layer, 64 or 32), `ignore` (layer names, shell-style patterns, or regular expressions
-after `re:`), `head` (the LM head's format, see `hk_backend.engine.linear.heads`; "16", the default:
-as its table is), `embedding` ("head": a tied embedding looks its rows up in the packed head, and
-the table is released).
+- `format`: see `FORMATS_OF`.
+- `activations`: see `pack_weight`; "none" is weight-only. Default: per token for FP8, the
+  weight's format for mx.
+- `rotation` (mx): channels along K that are rotated together, of weights and activations; 0: none.
+  Default: hk_mxfp4 with quantised activations rotates while loading, by 64 or 32, as fits a layer.
+- `ignore`: layer names, shell-style patterns, or regular expressions after `re:`.
+- `head`: the LM head's format (`hk_backend.engine.linear.heads`). Default: "16", unquantised.
+- `embedding`: "head" makes a tied embedding look its rows up in the packed head, and releases
+  the table.
 """
 
 from __future__ import annotations
@@ -32,19 +34,26 @@ FORMATS_OF = {
     "hk_mxfp6": ("mxfp6_e2m3", "mxfp6_e3m2"),
     "hk_mxfp4": ("mxfp4",),
 }
-"""The formats of each method, the default first (FP8: the platform's own)."""
+"""Formats of each method, the default first (FP8: the platform's own)."""
 ROTATING = ("hk_mxfp4",)
 """Methods that rotate by default."""
 REGEX = "re:"
-"""Before a pattern of `ignore` that is a regular expression, as in compressed-tensors."""
+"""Prefix of a pattern of `ignore` that is a regular expression, as in compressed-tensors."""
 OPTIONS = ("format", "activations", "rotation", "ignore", "head", "embedding")
 
 
 @dataclass
 class Options:
-    """`format`: a name of `pack_weight`. `activations`: how they are rounded, likewise.
-    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are.
-    `head`: one of `HEADS`. `embedding`: one of `EMBEDDINGS`."""
+    """Options of a method, completed and checked.
+
+    Args:
+        format: a format of `pack_weight`.
+        activations: name of their rounding in `pack_weight`, without a rotation.
+        rotation: rotation of every layer; None: the one that fits each layer.
+        ignore: layers that stay unquantised.
+        head: one of `HEADS`.
+        embedding: one of `EMBEDDINGS`.
+    """
 
     format: str
     activations: str
@@ -54,8 +63,7 @@ class Options:
     embedding: str = KEPT
 
     def rounding(self, k: int) -> tuple[str, int]:
-        """`activations` and `rotation` of `pack_weight`, of a layer with K input features on this
-        rank."""
+        """`activations` and `rotation` of `pack_weight`, for a layer with K inputs on this rank."""
         rotation = fitting_rotation(k) if self.rotation is None else self.rotation
         return rotated_activations(self.activations, rotation), rotation
 
@@ -90,10 +98,10 @@ def choose(
 
     Args:
         fp8_format: the platform's own FP8 format.
-        serialized: the checkpoint holds quantised weights, rotated as `rotation` says.
+        serialized: whether the checkpoint holds quantised weights, rotated as `rotation` says.
 
     Raises:
-        ValueError: a value that an option of `method` cannot have.
+        ValueError: an option of `method` has a value that it cannot have.
     """
     formats = FORMATS_OF[method]
     default = fp8_format if method == "hk_fp8" else formats[0]
@@ -101,7 +109,7 @@ def choose(
     known = tuple(name for name in FORMATS[format].activations if name not in ROTATED)
     by_default = "token" if FORMATS[format].is_fp8 else "mx"
     activations = _chosen(method, "activations", activations, by_default, known)
-    # what a rotation gains is in the activations; weights alone are rounded worse with one
+    # a rotation improves the activations; weights alone are rounded worse with one
     rotates = method in ROTATING and activations == "mx" and not serialized
     rotations = (0, *ROTATIONS) if FORMATS[format].is_mx else (0,)
     found = _chosen(method, "rotation", rotation, None if rotates else 0, rotations)
@@ -111,19 +119,19 @@ def choose(
 
 
 def chosen_head(asker: str, option: str, value: Any) -> str:
-    """The LM head's format that `option` of `asker` says, or `KEPT`; 16 may be a number.
+    """The LM head's format in `option` of `asker`, or `KEPT`; 16 may be a number.
 
     Raises:
-        ValueError: not one of `HEADS`.
+        ValueError: the format is not one of `HEADS`.
     """
     return _chosen(asker, option, _as_text(value), KEPT, HEADS)
 
 
 def chosen_embedding(asker: str, option: str, value: Any, head: str) -> str:
-    """Likewise, where the embedding looks up its rows, beside a `head` of this format.
+    """The table in which the embedding looks up its rows, beside a `head` of this format.
 
     Raises:
-        ValueError: not one of `EMBEDDINGS`, or the head is not packed in a format of its own.
+        ValueError: it is not one of `EMBEDDINGS`, or the head is not packed in a format of its own.
     """
     found = _chosen(asker, option, _as_text(value), KEPT, EMBEDDINGS)
     if found != KEPT and head == KEPT:
@@ -170,17 +178,17 @@ def _chosen(
 
 
 def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[str]] | None) -> bool:
-    """Whether a layer is to be left as it is.
+    """Whether a layer is to stay unquantised.
 
     Args:
-        layer: its name in the model.
-        patterns: layer names, shell-style patterns, or after `re:` regular expressions that match
-            from the beginning of a name, as compressed-tensors has them; of merged layers' shards,
-            or of the merged.
-        merged: what a merged layer's shards are called in the checkpoint.
+        layer: name of the layer in the model.
+        patterns: layer names, shell-style patterns, or regular expressions after `re:`. The latter
+            match from the beginning of a name, as in compressed-tensors. They may name a merged
+            layer or its shards.
+        merged: names of a merged layer's shards in the checkpoint.
 
     Raises:
-        ValueError: the patterns name some of a merged layer's shards.
+        ValueError: the patterns name only some of a merged layer's shards.
     """
     patterns = list(patterns)
     names = merged_names(layer, merged)

@@ -1,4 +1,4 @@
-"""An engine's layer and its weight: whether HK serves it; packed, released, and named in errors."""
+"""An engine's layer and its weight: served or not, packed, released, and named in errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMAT_OF = {
 
 
 def verdict_on(request: LinearRequest) -> Verdict:
-    """Whether HK can serve a layer in this process. Whether it is faster, `evidence` decides."""
+    """Whether HK can serve a layer in this process. `evidence` decides whether HK is faster."""
     off = routes.verdict(ROUTE)
     if not off:
         return off
@@ -47,14 +47,14 @@ def pack_layer(
     rotation: int = 0,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Pack `weight` and attach it to `layer`; the arguments are those of `pack_weight`.
+    """Packs `weight` and attaches it to `layer`; the arguments are those of `pack_weight`.
 
     Args:
-        names: how the layer calls the arguments "weight", "scales" and "input_scale" (default:
+        names: the layer's names of the arguments "weight", "scales" and "input_scale" (default:
             "weight", "weight_scale", "input_scale").
 
     Raises:
-        CheckpointError: a tensor that cannot be packed, by its name in the checkpoint; in a reload
+        CheckpointError: a tensor cannot be packed; the message has its checkpoint name. In a reload
             (`hk_backend.engine.linear.kept`) the layer keeps its packed weight instead.
     """
     called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
@@ -81,10 +81,10 @@ def pack_layer(
 
 
 def release(layer: Any, *parameters: str) -> None:
-    """Free the tensors that a packed weight was made of.
+    """Frees the tensors that a packed weight was made of.
 
-    `layer.weight` stays, without elements: LoRA and others ask it for its device and dtype, as
-    they may on an engine's own CPU path.
+    `layer.weight` stays, without elements, as LoRA and others ask it for its device and dtype. They
+    may do so on an engine's own CPU path, too.
     """
     for name in parameters:
         if layer._parameters.get(name) is not None:
@@ -100,28 +100,28 @@ def release(layer: Any, *parameters: str) -> None:
 
 
 def is_released(layer: Any) -> bool:
-    """Whether `layer` is packed and has got no new weight since: there is nothing to process."""
+    """Whether `layer` is packed and has no new weight to process."""
     weight = layer._parameters.get("weight")
     return is_attached(layer) and weight is not None and weight.numel() == 0
 
 
 def return_memory(freed: int) -> None:
-    """From time to time, make the allocator return freed memory.
+    """Makes the allocator return freed memory from time to time.
 
-    glibc keeps blocks of up to 32 MiB, and packed weights, aligned to cache lines, do not fit into
-    the places of the ones they were made of: half as much again as the model would stay.
+    glibc keeps blocks of up to 32 MiB. Packed weights, aligned to cache lines, do not fit into the
+    freed places of the original ones. Otherwise half as much memory again as the model would stay.
     """
     Freed.since_trim += freed
     if Freed.since_trim < TRIM_BYTES:
         return
     Freed.since_trim = 0
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every C library
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every C library has it
     if trim is not None:
         trim(0)
 
 
 class Freed:
-    """Bytes that this process has freed and not yet asked the allocator for."""
+    """Bytes that this process has freed since it last asked the allocator to return memory."""
 
     since_trim = 0
 
@@ -138,7 +138,7 @@ def _blame(
     error: WeightError,
     called: Mapping[str, str],
 ) -> str:
-    """The error of `pack_weight` with the checkpoint's name of the tensor."""
+    """Text of the error of `pack_weight`, with the checkpoint's name of the tensor."""
     parameter = called[error.argument]
     names = shard_names(layer, parameter)
     if len(names) > 1 and error.argument == "scales" and scales is not None:

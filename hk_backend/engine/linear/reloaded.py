@@ -1,7 +1,7 @@
-"""Another checkpoint for the layers of a running model: rotated as what it replaces, or refused.
+"""Another checkpoint for a running model must be rotated like the one it replaces, or is refused.
 
-A rotation is in no tensor's name, shape or dtype: the update would succeed, and the model would
-compute nonsense.
+A rotation is in no tensor's name, shape or dtype. Without this check the update would succeed, and
+the model would compute nonsense.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from hk_backend.terms.folds import FOLD_KEY, NONE
 
 
 def check_reload(served: Mapping[str, Any], path: str) -> None:
-    """
+    """Refuses a checkpoint whose weights are rotated differently.
+
     Args:
         served: the running model's `quantization_config`; empty if it has none.
-        path: of the checkpoint that is to replace its weights: a folder, or a name on the hub.
+        path: the checkpoint that is to replace its weights: a folder, or a name on the hub.
 
     Raises:
-        ValueError: the checkpoint's config.json says that its weights are rotated otherwise.
+        ValueError: the checkpoint's config.json says that its weights are rotated differently.
     """
     try:
         file = cached_file(path, "config.json")
     except OSError:
         file = None
     if file is None:
-        return  # weights alone, or nothing at all, for which the engine has words
+        return  # weights alone, or nothing at all, which the engine reports itself
     config = json.loads(Path(file).read_text())
     new = config.get("quantization_config") or config.get("compression_config") or {}
     ours, theirs = rotations_in(served), rotations_in(new)
@@ -43,7 +44,7 @@ def check_reload(served: Mapping[str, Any], path: str) -> None:
 
 
 def rotations_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How a checkpoint's weights are rotated: by target or option, and what is folded."""
+    """Rotations of a checkpoint's weights by target or option, and its folds."""
     groups = (config.get("config_groups") or {}).values()
     found = {
         target: (group.get("weights") or {}).get(ROTATION_KEY, 0)

@@ -1,7 +1,6 @@
-"""Layers whose weight a checkpoint holds rotated: only HK rotates their inputs.
+"""Layers whose weight a checkpoint holds rotated, and whose inputs only HK rotates.
 
-Whatever else computed such a layer would compute nonsense, so that an engine stops where HK does
-not take it.
+Anything else would compute nonsense for such a layer, so an engine stops if HK does not serve it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 class RotationError(RuntimeError):
-    """A rotated layer that cannot be served; the message names it and says why."""
+    """A rotated layer cannot be served; the message names it and says why."""
 
 
 def only_hk(layer: str, rotation: int, why: str) -> RotationError:
@@ -27,7 +26,7 @@ def only_hk(layer: str, rotation: int, why: str) -> RotationError:
 
 @contextmanager
 def no_other(layer: str, rotation: int) -> Iterator[None]:
-    """While an engine looks for who serves a `layer` that is rotated, unless `rotation` is 0.
+    """Context for an engine's search for code that serves `layer`, rotated unless `rotation` is 0.
 
     Raises:
         RotationError: instead of the engine's error, with its reason.
@@ -43,11 +42,11 @@ def no_other(layer: str, rotation: int) -> Iterator[None]:
 
 
 def verdict_on_shards(k: int, rotation: int, ranks: int) -> Verdict:
-    """Whether a rotation crosses no shard.
+    """Whether no group of rotated channels crosses a shard.
 
     Args:
         k: input features on each rank.
-        ranks: that share the layer's input features.
+        ranks: number of ranks that share the layer's input features.
     """
     if k % rotation == 0:
         return SERVED
@@ -56,12 +55,13 @@ def verdict_on_shards(k: int, rotation: int, ranks: int) -> Verdict:
 
 
 def check_agreement(layer: str, shards: Mapping[str, int]) -> None:
-    """
+    """Checks that all shards of a merged layer, which have the same inputs, have the same rotation.
+
     Args:
-        shards: of a merged layer, and how each is rotated; 0: not at all.
+        shards: rotation of each shard; 0: none.
 
     Raises:
-        RotationError: not alike, though all have the same inputs.
+        RotationError: the rotations differ.
     """
     if len(set(shards.values())) > 1:
         found = ", ".join(f"{name} {rotation}" for name, rotation in shards.items())

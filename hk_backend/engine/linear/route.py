@@ -1,12 +1,12 @@
 """`linear` as an engine's layer calls it: counted, and checked against the reference.
 
 A layer keeps its packed weight in buffers (`attach`) for its device and instruction set, and its
-forward calls `apply`. Under torch.compile Python is traced once, so everything that happens on
-each call happens inside a registered operator, `hk_backend::routed_linear`.
+forward calls `apply`. torch.compile traces Python only once. So everything that happens on each
+call happens inside a registered operator, `hk_backend::routed_linear`.
 
-With HK_CHECK the layer also keeps what its weight was packed from, for the reference, which doubles
-its memory. If a check fails, the route is switched off, and the reference, which is slow but right,
-computes every layer: the engine no longer has a weight of its own.
+With HK_CHECK the layer also keeps the tensors that its weight was packed from, for the reference,
+which doubles its memory. If a check fails, the route is switched off. The reference then computes
+every layer, slow but right, as the engine no longer has a weight of its own.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 ROUTE = "linear"
 PREFIX = "hk_"
-"""Of the buffers that hold a packed weight's tensors."""
+"""Prefix of the buffers that hold a packed weight's tensors."""
 REFERENCE_ROWS = 8 * FP8_BLOCK
-"""Output features that the reference computes in one piece: bounds its memory."""
+"""Output features that the reference computes at once, which bounds its memory."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """What a layer's weight was packed from: the arguments of `pack_weight`, and whose it is."""
+    """Origin of a layer's packed weight: the arguments of `pack_weight`, and the layer's `name`."""
 
     name: str
     weight: torch.Tensor
@@ -54,7 +54,7 @@ class Original:
     rotation: int = 0
 
     def rows(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and scales of output features `[first, last)`; `first` a multiple of 128."""
+        """Weight and scales of output features `[first, last)`; `first` is a multiple of 128."""
         scales, weight = self.scales, self.weight
         if scales is not None and scales.numel() > 1:
             step = 1 if len(scales) == len(weight) else FP8_BLOCK
@@ -70,13 +70,13 @@ _dummy_runs: list[Callable[[], bool]] = []
 
 
 def tell_dummy_runs(is_dummy: Callable[[], bool]) -> None:
-    """Let `is_dummy` say of each call whether the engine is only profiling or warming up."""
+    """Registers `is_dummy`, which tells on each call whether the engine profiles or warms up."""
     _dummy_runs[:] = [is_dummy]
 
 
 @contextmanager
 def measuring() -> Iterator[None]:
-    """While a layer is timed beside the engine's own: its calls count as dummies, unchecked."""
+    """Context for timing a layer beside the engine's own: calls count as dummies, unchecked."""
     token = _measuring.set(True)
     try:
         yield
@@ -88,15 +88,15 @@ _measuring: ContextVar[bool] = ContextVar("measuring", default=False)
 
 
 def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> None:
-    """Give `layer` its packed weight: buffers, and the numbers that go with them.
+    """Gives `layer` its packed weight: buffers, and the numbers that go with them.
 
     Attaching again copies the new weight over the one that compiled graphs hold.
 
     Raises:
-        ValueError: again, with a weight of another shape or format, or with other scales.
+        ValueError: a second weight has another shape, format or scales.
     """
     if FORMATS[packed.format].has_nan_code and packed.factors is None:
-        # another weight may need them, in the same compiled graph
+        # another weight may need factors, in the same compiled graph
         ones = torch.ones(packed.n, dtype=torch.float32, device=packed.data.device)
         packed = replace(packed, factors=ones)
     held: PackedWeight | None = layer.__dict__.get("hk_packed")
@@ -114,7 +114,7 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
 
 
 def keep(layer: torch.nn.Module) -> None:
-    """Give an attached `layer` the buffers of its packed weight, which a reload has taken away."""
+    """Restores the buffers of an attached layer's packed weight, which a reload has removed."""
     held: PackedWeight = layer.__dict__["hk_packed"]
     for field, tensor in held.tensors().items():
         layer.register_buffer(PREFIX + field, tensor)
@@ -122,9 +122,9 @@ def keep(layer: torch.nn.Module) -> None:
 
 
 def move(source: torch.nn.Module, target: torch.nn.Module) -> None:
-    """Give `target` the packed weight of `source`, in the same memory.
+    """Moves the packed weight of `source` to `target`, in the same memory.
 
-    `source` keeps its buffers, and is not attached any more.
+    `source` keeps its buffers, but is not attached any more.
     """
     for name in ("hk_packed", "hk_original"):
         target.__dict__.pop(name, None)
@@ -142,12 +142,12 @@ def move(source: torch.nn.Module, target: torch.nn.Module) -> None:
 
 
 def _kind(weight: PackedWeight) -> tuple[object, ...]:
-    """What compiled graphs take for granted of a weight."""
+    """The properties of a weight that compiled graphs rely on."""
     return weight.as_ints(), weight.tensors().keys()
 
 
 def _named(weight: PackedWeight) -> str:
-    """The same in words."""
+    """Text with the properties that `_kind` compares."""
     tensors = " and ".join(weight.tensors())
     rotation = f" rotated by {weight.rotation}" if weight.rotation else ""
     return (
@@ -174,7 +174,7 @@ def apply(
     out_dtype: torch.dtype | None = None,
     x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`linear` with the weight attached to `layer`; see there for the rest."""
+    """Computes `linear` with the weight attached to `layer`; other arguments are the same."""
     buffers = layer._buffers  # a module's own lookup of four attributes takes 3 us
     run: Callable[..., torch.Tensor] = _routed_linear
     if watched(x):
@@ -194,7 +194,7 @@ def apply(
 
 
 def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """An engine's `compute(method, layer, x, bias)`, but HK for a layer with a packed weight."""
+    """Wraps an engine's `compute(method, layer, x, bias)`; HK computes layers it has packed."""
 
     @wraps(compute)
     def apply_packed(
@@ -217,7 +217,7 @@ def _routed_linear(
     x_scales: torch.Tensor | None,
     route: str,
 ) -> torch.Tensor:
-    """Of what the operator's schema takes."""
+    """Runs the operator on the arguments of its schema."""
     k = ints[2]
     tokens = x.numel() // k
     if routes.is_disabled(route):
@@ -242,7 +242,7 @@ def _routed_linear(
 
 
 def _outcome(capturing: bool) -> Outcome:
-    if capturing:  # in a run that the engine may not call a dummy, since it has metadata
+    if capturing:  # during a run that may not count as a dummy for the engine, as it has metadata
         return "captured"
     if _measuring.get() or any(is_dummy() for is_dummy in _dummy_runs):
         return "dummy"
@@ -260,7 +260,7 @@ def _check_of(route: str) -> ShadowCheck:
 
 
 def _original_of(data: torch.Tensor) -> Original:
-    """What the layer that holds `data` was packed from."""
+    """The tensors that the layer which holds `data` was packed from."""
     for layer in _checked_layers:
         if layer.hk_data.data_ptr() == data.data_ptr():  # type: ignore[operator]
             found: Original = layer.__dict__["hk_original"]
@@ -275,7 +275,7 @@ def _by_reference(
     dtype: torch.dtype,
     x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The reference's output, a few output features at a time: it computes in float64."""
+    """The reference's output, a few output features at a time, as it computes in float64."""
     activations, input_scale = original.activations, original.input_scale
     if x_scales is not None:
         x, activations, input_scale = dequantize_rows(x, x_scales), "none", None

@@ -1,7 +1,7 @@
-"""Refuses to save a loaded model that has packed weights.
+"""Refuses to save a loaded model with packed weights.
 
-Engines save a model's state as it is in memory. They load such a folder into layers that are not
-packed yet, which have no place for what HK packed.
+Engines save a model's state as it is in memory. They would load such a folder into layers that are
+not packed yet, which have no place for packed tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SaveError(RuntimeError):
 
 
 def refusing(save: Any, engine: str) -> Any:
-    """`save(model, ...)` that raises `SaveError` for a model with packed weights."""
+    """Wraps `save(model, ...)` so that it raises `SaveError` for a model with packed weights."""
 
     @functools.wraps(save)
     def save_model(model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,10 @@
 """FP8 scales as stored in a checkpoint, before an engine changes them.
 
 Engines requantise merged shards that each have a scale (q, k and v, say) to the largest one. HK
-keeps every shard's own scale, as one scale per output channel, which is exact. Engines may also
-merge shards that end within a 128x128 block, whose scales then do not match the blocks of the
-merged weight: HK leaves such a layer to the engine.
+keeps every shard's own scale, as one scale per output channel, which is exact.
+
+Engines may also merge shards that end within a 128x128 block. Their scales then do not match the
+blocks of the merged weight, and HK leaves such a layer to the engine.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:
-    """FP8 scales as the checkpoint has them, one per shard or output channel, as one per channel.
+    """FP8 scales per channel, from the checkpoint's scales per shard or per output channel.
 
     Raises:
-        CheckpointError: one is missing from the checkpoint.
+        CheckpointError: a scale is missing from the checkpoint.
     """
     widths = shard_widths(layer) or [len(layer.weight)]
     values = scales.data.float().flatten()
@@ -37,7 +38,7 @@ def one_input_scale(layer: Any) -> torch.Tensor:
     """The static scale of a layer's activations: the largest among its shards.
 
     Raises:
-        CheckpointError: one is missing from the checkpoint.
+        CheckpointError: a scale is missing from the checkpoint.
     """
     scale = layer.input_scale
     if scale is None:
@@ -49,13 +50,13 @@ def one_input_scale(layer: Any) -> torch.Tensor:
 
 
 def verdict_on_blocks(widths: list[int], ranks: int) -> Verdict:
-    """Whether 128x128 blocks of a merged layer are where its scales are.
+    """Whether the 128x128 blocks of a merged layer match its scales.
 
     Args:
         widths: output features of each shard on this rank.
-        ranks: that share the layer.
+        ranks: number of ranks that share the layer.
     """
-    # a shard that another rank continues has to end on a block, too
+    # a shard that continues on another rank has to end on a block, too
     ends = widths if ranks > 1 else widths[:-1]
     if all(width % FP8_BLOCK == 0 for width in ends):
         return SERVED
@@ -67,9 +68,9 @@ def verdict_on_blocks(widths: list[int], ranks: int) -> Verdict:
 
 
 def _loaded(layer: Any, values: torch.Tensor, parameter: str) -> torch.Tensor:
-    """Scales of shards, all of them read from the checkpoint.
+    """Scales of shards, if the checkpoint has all of them.
 
-    A checkpoint may hold a merged layer with one scale: engines load that as the first shard's.
+    A checkpoint may hold a merged layer with one scale, which engines load as the first shard's.
     """
     missing = values == UNSET
     if not bool(missing.any()):

@@ -1,6 +1,4 @@
-"""The shards of a merged layer (q, k and v, say): their names in the checkpoint, and which parts of
-the layer's tensors they are.
-"""
+"""The shards of a merged layer (q, k and v, say): names in the checkpoint and parts of tensors."""
 
 from __future__ import annotations
 
@@ -14,16 +12,16 @@ from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 class CheckpointError(ValueError):
-    """A tensor of the checkpoint that cannot be served; the message names it."""
+    """A tensor of the checkpoint cannot be served; the message names it."""
 
 
 def name_of(layer: Any) -> str:
-    """A layer's name in its model, as far as the engine tells it."""
+    """Name of a layer in its model, if the engine tells it, else of its class."""
     return getattr(layer, "prefix", "") or type(layer).__name__
 
 
 def shard_names(layer: Any, parameter: str) -> list[str]:
-    """A parameter's name in the checkpoint; of a merged layer, one name for each shard."""
+    """Name of a parameter in the checkpoint; for a merged layer, one name for each shard."""
     prefix = name_of(layer)
     parent, _, own = prefix.rpartition(".")
     mapping = getattr(getattr(layer, "quant_config", None), "packed_modules_mapping", None) or {}
@@ -34,11 +32,11 @@ def shard_names(layer: Any, parameter: str) -> list[str]:
 
 
 def merged_names(layer: str, merged: Mapping[str, list[str]] | None) -> list[str]:
-    """What the checkpoint calls the shards of a layer by its name in the model; of one that is not
-    merged, that name.
+    """Names of a layer's shards in the checkpoint; the layer's own name if it is not merged.
 
     Args:
-        merged: the shards of merged layers, as far as an engine tells them.
+        layer: name of the layer in the model.
+        merged: shards of merged layers, if the engine tells them.
     """
     parent, _, own = layer.rpartition(".")
     shards = (merged or {}).get(own) or MERGED.get(own) or [own]
@@ -46,7 +44,7 @@ def merged_names(layer: str, merged: Mapping[str, list[str]] | None) -> list[str
 
 
 MERGED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
-"""The shards of merged layers where an engine does not tell a layer's."""
+"""Shards of merged layers, for engines that do not tell them."""
 
 
 def shard_widths(layer: Any) -> list[int] | None:
@@ -60,7 +58,7 @@ def shard_widths(layer: Any) -> list[int] | None:
 def shards_of(
     layer: Any, weight: torch.Tensor, scales: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Weight and scales of each shard of a merged layer; blocks that two shards share, of both."""
+    """Yields weight and scales of each shard of a merged layer; two shards may share a block."""
     widths = shard_widths(layer) or [len(weight)]
     step = 1 if len(scales) == len(weight) else FP8_BLOCK
     for width, end in zip(widths, accumulate(widths), strict=True):

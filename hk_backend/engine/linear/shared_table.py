@@ -1,6 +1,6 @@
-"""An embedding that looks its rows up in the packed weight of the head that it shares a table with.
+"""An embedding that looks up its rows in a packed LM head, with which it shares a table.
 
-Nothing else then reads the table, which is released: the model's largest tensor is packed once.
+Nothing else then reads the table, and it is released: the model's largest tensor is packed once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LORA = "LoRA adapters may read the table"
 
 
 def share(table: torch.nn.Module, head: torch.nn.Module) -> None:
-    """Have the embedding `table` look up its rows in the packed `head`, which it may be itself."""
+    """Makes the embedding `table` look up its rows in the packed `head`, perhaps the same layer."""
     packed: PackedWeight = head.__dict__["hk_packed"]
     for field, tensor in packed.tensors().items():
         table.register_buffer(PREFIX + field, tensor)
@@ -36,7 +36,7 @@ def is_shared(table: torch.nn.Module) -> bool:
 
 
 def is_empty(table: Any) -> bool:
-    """Whether it does, and there is no table that has yet to be packed."""
+    """Whether `table` looks up its rows in a packed head, and has no weight left to pack."""
     return is_shared(table) and table.weight.numel() == 0
 
 
@@ -51,7 +51,7 @@ def rows_of(table: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def in_head_or(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """An engine's `embedding(method, layer, ids)`, but in the head for a layer that shares it."""
+    """Wraps an engine's `embedding(method, layer, ids)`; a layer that shares a head uses it."""
 
     @wraps(original)
     def embedding(self: Any, layer: Any, ids: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """The names of a checkpoint's tensors while an engine loads it.
 
-They let errors name a tensor that the engine cannot load, because its own checks are bare
-assertions. They also tell whether a merged layer came in shards.
+Errors can then name a tensor that the engine cannot load, as its own checks are bare assertions.
+The names also tell whether a merged layer came in shards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _current: list[tuple[str, torch.Tensor]] = []
 def was_loaded(name: str) -> bool:
     """Whether the checkpoint that was loaded last holds this tensor.
 
-    Models may rename what stands before a layer's number.
+    The part of the name before a layer's number does not count, as models may rename it.
     """
     return _tail(name) in _loaded
 
@@ -32,7 +32,7 @@ def _tail(name: str) -> str:
 
 
 def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """A checkpoint's tensors by name, as they are, and remembered."""
+    """Yields a checkpoint's tensors by name, unchanged, and remembers them."""
     _loaded.clear()
     for item in tensors:
         _current[:] = [item]
@@ -43,7 +43,7 @@ def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Around the loading of `watched` tensors.
+    """Context for the loading of `watched` tensors, so that errors name them.
 
     Raises:
         CheckpointError: instead of the engine's error about a tensor's shape, with its name.
@@ -62,6 +62,6 @@ def named_errors() -> Iterator[None]:
 
 
 def _of_shape(error: Exception) -> bool:
-    """Not of an operator that the engine's own quantisation lacks on this platform."""
+    """Whether an error is about a shape, rather than an operator that the platform lacks."""
     said = any(word in str(error) for word in ("size of tensor", "dimension size", "shape"))
     return said or not isinstance(error, RuntimeError)

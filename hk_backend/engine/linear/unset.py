@@ -1,6 +1,6 @@
-"""Tensors that are missing from a checkpoint: engines silently leave them as allocated.
+"""Tensors that are missing from a checkpoint, which engines silently leave as allocated.
 
-So HK fills a quantised layer's tensors with values that no checkpoint contains, and looks for them
+HK fills a quantised layer's tensors with values that no checkpoint contains, and looks for them
 when it packs. `--load-format dummy`, which loads nothing, gets values that can be packed.
 """
 
@@ -13,19 +13,19 @@ import torch
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths, shards_of
 
 UNSET = torch.finfo(torch.float32).min
-"""Of FP8 and input scales; engines fill most of them with it too."""
+"""Mark for FP8 and input scales; engines fill most of them with it too."""
 UNSET_MX = 0xFF
-"""Of mx scales; NaN as a scale."""
+"""Mark for mx scales; it means NaN."""
 UNSET_CODES = 0xFF
-"""Each byte of a weight. A weight may hold such codes (NaN in FP8), a whole shard of them none."""
+"""Mark for each byte of a weight. A weight may hold such codes (NaN in FP8), but no whole shard."""
 DUMMY_SCALE, DUMMY_MX_SCALE = 1.0, 0x7F
-"""1, as a number and as an e8m0 code."""
+"""A scale of 1, as a number and as an e8m0 code."""
 DUMMY_CODES = 0x11
-"""Of formats in bytes, which the dummy loader passes over: any finite codes."""
+"""Code for weights in bytes, which the dummy loader skips; any finite code would do."""
 
 
 def mark_unset(layer: Any) -> None:
-    """Fill the tensors that `layer` was just given, where a checkpoint's are to be."""
+    """Fills the new tensors of `layer` with marks, which a checkpoint's values overwrite."""
     for name in ("weight", "weight_packed"):
         weight = layer._parameters.get(name)
         if weight is not None and not weight.is_meta:
@@ -41,24 +41,24 @@ def mark_unset(layer: Any) -> None:
 
 
 def check_weight(layer: Any, weight: torch.Tensor, parameter: str) -> None:
-    """Refuse a quantised weight `[N, ...]` of which a shard is as it was allocated.
+    """Refuses a quantised weight `[N, ...]` with a shard that is still as it was allocated.
 
     Raises:
         CheckpointError: the weight of a shard was not in the checkpoint.
     """
     if weight.element_size() > 1:
-        return  # not quantised: the engine's own tensors, which HK has not filled
+        return  # not quantised: an engine's own tensors, which HK did not fill
     names, widths = shard_names(layer, parameter), shard_widths(layer) or [len(weight)]
     if len(names) != len(widths):
         names, widths = names[:1], [len(weight)]
     for name, part in zip(names, weight.view(torch.uint8).split(widths), strict=True):
-        # most have another code in their first row
+        # checks the first row alone first, as most have another code there
         if len(part) and all(bool((p == UNSET_CODES).all()) for p in (part[0], part)):
             raise CheckpointError(f"{name}: not in the checkpoint")
 
 
 def check_scales(layer: Any, weight: torch.Tensor, scales: torch.Tensor, parameter: str) -> None:
-    """Refuse scales that were never loaded.
+    """Refuses scales that were never loaded.
 
     Raises:
         CheckpointError: none of a shard's scales was in the checkpoint.

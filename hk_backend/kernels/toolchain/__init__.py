@@ -1,1 +1,1 @@
-"""Building the GPU kernels, and analysing what was built."""
+"""Builds the GPU kernels, and analyses the built code."""

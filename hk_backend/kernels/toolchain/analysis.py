@@ -1,13 +1,16 @@
-"""Quality of a kernel's code: its steady loop according to llvm-mca, and what must not occur in it.
+"""Analysis of a kernel's code: its steady loop according to llvm-mca, and forbidden instructions.
 
-llvm-mca models one wave in order, with fixed latencies; it honours waits, but sees neither other
+llvm-mca models one wave in order, with fixed latencies. It honours waits, but sees neither other
 waves nor bank conflicts. It is good for comparing two schedules of one loop, not for absolute time.
 
-Some loops that contain an instruction with two micro-ops and two results, a swap of two registers
-or a multiplication with a carry, make llvm-mca 22 hang (seven instructions suffice). These are
-therefore passed to it as two instructions with the same results, reads, issue slots and unit.
-A copy to LDS by address does the same, as llvm-mca takes it for two: it gets one by offset.
-An FP8 matrix instruction it takes for one of FP4, of half as many clocks: it gets two of them.
+Some instructions are replaced before llvm-mca 22 sees them:
+
+- A swap of two registers, or a multiplication with a carry, has two micro-ops and two results. Some
+  loops with one make llvm-mca hang (seven instructions suffice). Two instructions with the same
+  results, reads, issue slots and unit replace it.
+- A copy to LDS by address has the same effect, as llvm-mca counts two micro-ops. A copy by offset
+  replaces it.
+- An FP8 matrix instruction is taken for an FP4 one with half as many clocks. It is passed twice.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from hk_backend.kernels.toolchain.disassembly import Disassembly, Instruction, L
 from hk_backend.kernels.toolchain.figures import Figures
 
 ITERATIONS = 300
-CLOCKS_PER_CYCLE = 4  # LLVM counts in passes: one vector instruction of a wave issues in each
+CLOCKS_PER_CYCLE = 4  # LLVM counts passes: a wave issues one vector instruction in each
 SIMDS = 4  # per CU
 CYCLES = re.compile(r"^Total Cycles:\s+(\d+)", re.MULTILINE)
-MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
+MCA_TIMEOUT = 60  # seconds; a run takes a fraction of one
 PAIR_OF_REGISTERS = re.compile(r"(v\d+), (v\d+)$")
 WIDE_PRODUCT = re.compile(r"v\[(\d+):(\d+)\], \S+, (\S+), (\S+), (\S+)$")
 COPY_BY_ADDRESS = re.compile(r"v\[(\d+):\d+\], off")
@@ -39,9 +42,8 @@ MEMORY = ("buffer_", "global_", "flat_", "scratch_", "ds_", "s_load_", "s_buffer
 class SteadyLoop:
     """The loop that a long run spends its time in, and how many steps one iteration makes.
 
-    Its clocks are those of the blocks that every iteration passes through: what is conditional in
-    it (the rescale that a risen row maximum asks for) is rare, and reported as a number of
-    instructions.
+    Only blocks that every iteration passes through count in its clocks. Conditional blocks, such as
+    the rescale after a row maximum has risen, run rarely: their instructions are only counted.
     """
 
     loop: Loop
@@ -49,10 +51,11 @@ class SteadyLoop:
 
 
 def steady_loop(code: Disassembly, step_flops: int) -> SteadyLoop | None:
-    """The unmasked loop of matrix instructions, by its own code: no label marks it.
+    """Finds the unmasked loop of matrix instructions by its code, as no label marks it.
 
-    Of the innermost loops with matrix instructions, the one with the fewest comparisons and
-    selections for each of them (a masked loop has one for each score); a tie goes to the longest.
+    Candidates are the innermost loops with matrix instructions. The result has the fewest
+    comparisons and selections per matrix instruction, as a masked loop has one for each score. A
+    tie goes to the longest loop.
     """
     matrix = [loop for loop in code.loops if any(map(is_matrix, loop.instructions))]
     inner = [loop for loop in matrix if not any(other.blocks < loop.blocks for other in matrix)]
@@ -60,7 +63,7 @@ def steady_loop(code: Disassembly, step_flops: int) -> SteadyLoop | None:
         return None
     loop = min(inner, key=lambda found: (_masking(found), -len(found.instructions)))
     flops = sum(map(clocks.matrix_flops, loop.always))
-    return SteadyLoop(loop, flops // step_flops)  # a rest: matrix work that is not useful
+    return SteadyLoop(loop, flops // step_flops)  # the remainder is matrix work that is not useful
 
 
 def _masking(loop: Loop) -> float:
@@ -69,10 +72,10 @@ def _masking(loop: Loop) -> float:
 
 
 def waterfall_loops(code: Disassembly) -> int:
-    """Loops around a memory access, for one value of its descriptor at a time.
+    """Number of loops around a memory access that handle one value of its descriptor at a time.
 
-    As LLVM makes them: the value of the first lane, EXEC narrowed to the lanes that have the same,
-    the access, and round again while a lane is left.
+    LLVM makes such a loop from these steps: read the value of the first lane, narrow EXEC to the
+    lanes with the same value, make the access, and repeat while a lane is left.
     """
     return sum(_is_waterfall(loop) for loop in code.loops)
 
@@ -91,7 +94,7 @@ def _is_waterfall(loop: Loop) -> bool:
 
 
 def vmcnt0(loop: Loop) -> int:
-    """Waits for every outstanding load."""
+    """Number of waits for every outstanding load."""
     return sum(
         i.mnemonic == "s_waitcnt" and "vmcnt(0)" in i.operands.replace("vscnt", "")
         for i in loop.instructions
@@ -99,7 +102,7 @@ def vmcnt0(loop: Loop) -> int:
 
 
 def loop_clocks(loop: Loop, arch: str, tools: Toolchain) -> float:
-    """Clocks of one iteration by llvm-mca, without branches: it needs straight-line code."""
+    """Clocks of one iteration by llvm-mca, without branches, as it needs straight-line code."""
     body = "\n".join(_for_mca(i) for i in loop.always if not i.is_branch) + "\n"
     report = tools.run(
         "llvm-mca",
@@ -136,9 +139,9 @@ def _for_mca(instruction: Instruction) -> str:
 
 
 def waves_per_simd(arch: str, vgpr_total: int, lds: int, block: int) -> int:
-    """Waves on the fullest SIMD of a CU that holds as many workgroups as registers and LDS admit.
+    """Waves on the fullest SIMD of a CU, if as many workgroups run as registers and LDS admit.
 
-    `vgpr_total` includes AGPRs, `lds` is in bytes. A workgroup is on a CU as a whole or not at all.
+    `vgpr_total` includes AGPRs; `lds` is in bytes. A CU holds a workgroup as a whole or not at all.
     """
     rates = ARCHES[arch]
     registers = ceil_div(max(vgpr_total, 1), rates.vgpr_granule) * rates.vgpr_granule
@@ -149,10 +152,10 @@ def waves_per_simd(arch: str, vgpr_total: int, lds: int, block: int) -> int:
 
 
 def bank_conflict_factor(loop: Loop, phases: Mapping[int, Sequence[int]]) -> float | None:
-    """LDS phases taken over phases needed of a loop's accesses.
+    """LDS phases that a loop's accesses take, divided by the phases that they need.
 
-    `phases`: both by pc, as the emulator counts them for widths with published phases. None if the
-    loop has no such access.
+    `phases` has both numbers by pc. The emulator counts them for access widths with published
+    phases. None if the loop has no such access.
     """
     counted = [phases[i.pc] for i in loop.instructions if i.pc in phases]
     needed = sum(pair[1] for pair in counted)
@@ -166,7 +169,8 @@ def analyse(
     waves: int,
     tools: Toolchain,
 ) -> Figures:
-    """Every figure of one kernel that its code tells; `waves`: `waves_per_simd`."""
+    """Computes every figure that a kernel's code alone provides. `waves`: result of
+    `waves_per_simd`."""
     found = steady_loop(code, step_flops)
     waterfalls = waterfall_loops(code)
     if found is None or found.steps == 0:

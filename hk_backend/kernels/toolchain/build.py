@@ -1,13 +1,14 @@
 """Builds the kernels: every csrc/kernels/*.hip into code objects, and an index for each operator.
-Likewise csrc/kernels/measure/*.hip, which measure a GPU, into a catalogue of their own.
 
     make kernels
     python -m hk_backend.kernels.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
 
-Each source is compiled once, with line tables. That file, stripped (`.co`), is what ships and what
-the emulator executes; the lines are stored next to it, compressed (`.lines`). The index is read
-from the compiler's output: metadata, debug information and the `hk::KernelInfo` of each kernel. The
-same compiler produces the same bytes, wherever the sources are.
+Kernels in csrc/kernels/measure/*.hip, which measure a GPU, go to a catalogue of their own.
+
+Each source is compiled once, with line tables. The stripped code object (`.co`) is what ships and
+what the emulator executes. The line tables are stored next to it, compressed (`.lines`). The index
+is read from the compiler's output: metadata, debug information, and each kernel's `hk::KernelInfo`.
+The same compiler produces the same bytes, wherever the sources are.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ ROOT = Path(__file__).parents[3]
 FLAGS = (
     *("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
     *("-std=c++20", "-O3", "-Wall", "-Wextra", "-Werror", "-Icsrc/include"),
-    "-mcode-object-version=5",  # the ABI that ROCm 6 knows too
-    *("-g", "-fdebug-compilation-dir=.", "-fuse-cuid=none"),  # no path and no hash of one
+    "-mcode-object-version=5",  # ABI that ROCm 6 also supports
+    *("-g", "-fdebug-compilation-dir=.", "-fuse-cuid=none"),  # embed no path and no hash of a path
 )
 LINE_SECTIONS = {".debug_line", ".debug_line_str"}
 
@@ -50,8 +51,8 @@ class Built:
     """One source, compiled for one arch."""
 
     name: str
-    file: dict[str, Any]  # what the index says of the code object
-    kernels: dict[str, list[dict[str, Any]]]  # by operator
+    file: dict[str, Any]  # entry of the code object in the index
+    kernels: dict[str, list[dict[str, Any]]]  # index entries by operator
 
 
 def build(
@@ -63,11 +64,13 @@ def build(
     run: bool = True,
     folder: Path = sources.SOURCES,
 ) -> list[Path]:
-    """Compile the sources into `output`; the indexes' paths.
+    """Compiles the sources into `output`, and returns the paths of the indexes.
 
-    All of `folder` in `root`, the repository by default, that name the arch; or `only` these
-    (relative to `root`): what `output` has of the others stays, and nothing else does. Without
-    `run` nothing is launched in the emulator, and figures that need it are missing.
+    Builds every source of `folder` in `root` (default: the repository) that names the arch. With
+    `only` (paths relative to `root`) it builds just these, and keeps what `output` has of the
+    others. Any other file of a kernel is removed from `output`. Without `run` nothing is launched
+    in the emulator, and figures that need a run are missing.
+
     Raises `SourceError`, `ToolchainError` with the compiler's messages, `BuildError`,
     `DebugInfoError`.
     """
@@ -102,8 +105,10 @@ def build(
 
 
 def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> list[dict[str, Any]]:
-    """The content of an index for each operator: what was built now, and what `output` has of the
-    code objects `kept`. What was modelled of the same code object stays."""
+    """Makes each operator's index from the kernels built now and the code objects kept in `output`.
+
+    Modelled figures stay for a code object whose bytes did not change.
+    """
     found: dict[str, dict[str, Any]] = {}
     modelled: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -135,7 +140,8 @@ def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> li
 
 
 def share_structs(data: dict[str, Any]) -> None:
-    """Argument structs once: they are most of an index, and it is read when an engine starts."""
+    """Stores each argument struct once per index. Structs are most of an index, and an engine reads
+    it when it starts."""
     structs: list[dict[str, Any]] = []
     for kernel in data["kernels"]:
         if kernel["arguments"] not in structs:
@@ -145,7 +151,7 @@ def share_structs(data: dict[str, Any]) -> None:
 
 
 def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:
-    """Compile, strip, and describe every kernel of one source."""
+    """Compiles, strips, and describes every kernel of one source."""
     stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
     with tempfile.TemporaryDirectory() as folder:
         full, read = Path(folder) / stripped.name, Path(folder) / "read.d"
@@ -177,7 +183,7 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
-    """The line tables and the code that they are of, compressed: no types, no variables."""
+    """Stores the line tables and the code they describe, compressed, without types or variables."""
     others = [
         name
         for name in Elf(full.read_bytes()).sections
@@ -191,7 +197,7 @@ def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
 def _build_folder(
     folder: Path, options: argparse.Namespace, tools: Toolchain, only: Sequence[Path]
 ) -> None:
-    """Build what the command asks for of a folder of sources, and say so."""
+    """Builds the sources that the command asks for in one folder, and prints what it built."""
     of = {source: sources.arches(source, ROOT) for source in only}
     named = sorted({arch for each in of.values() for arch in each})
     for arch in options.arch or named or sources.named_arches(ROOT, folder):
@@ -205,7 +211,7 @@ def _build_folder(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; 1 and a message if a kernel cannot be built."""
+    """Runs the command line. Returns 1 after a message if a kernel cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.build")
     parser.add_argument(
         "--arch",

@@ -1,8 +1,7 @@
-"""FLOPs of matrix instructions and the clocks that they occupy the matrix unit for, per wave of 64
-lanes on one SIMD; what fits on a CU.
+"""FLOPs and matrix-unit clocks of a matrix instruction, per wave on one SIMD; capacities of a CU.
 
-Source: passes of 4 clocks (LLVM's SISchedule.td, models of gfx940 and gfx950; AMD's peak rates give
-the same).
+A wave has 64 lanes. Source: passes of 4 clocks in LLVM's SISchedule.td, models of gfx940 and
+gfx950. AMD's peak rates give the same.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class ArchClocks:
 
     matrix_flops: int  # peak 16-bit FLOPs per clock and SIMD
     lds: int  # bytes per CU
-    vgprs: int = 512  # per lane and SIMD slot, AGPRs included
+    vgprs: int = 512  # per lane and wave slot of a SIMD, AGPRs included
     vgpr_granule: int = 8
     max_waves: int = 8  # per SIMD
 
@@ -40,17 +39,20 @@ def is_matrix(instruction: Instruction) -> bool:
 
 
 def matrix_flops(instruction: Instruction) -> int:
-    """FLOPs of a wave, 0 for any other instruction."""
+    """FLOPs that a matrix instruction of one wave performs; 0 for any other instruction."""
     found = MATRIX.match(instruction.mnemonic)
     return 2 * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
 
 
 def matrix_clocks(instruction: Instruction) -> int:
-    """16-bit and plain 8-bit types: by the tile, whatever its depth. Raises `ValueError`."""
+    """Clocks of a matrix instruction on 16-bit or plain 8-bit types, by its tile but not its depth.
+
+    Raises `ValueError` for an instruction without known clocks.
+    """
     found = MATRIX.match(instruction.mnemonic)
     if found is None or found[1] != found[2]:
         raise ValueError(f"no clocks are known for {instruction.mnemonic}")
     edge, types = int(found[1]), found[4]
     clocks = {4: 8, 16: 16, 32: 32}[edge]
-    # FP8 operands; with FP4 or FP6 on both sides it would be half of it
+    # FP8 operands; with FP4 or FP6 on both sides it would be half as many clocks
     return 2 * clocks if types.startswith(("f8f6f4", "f32", "xf32")) else clocks

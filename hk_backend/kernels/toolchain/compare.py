@@ -2,9 +2,9 @@
 
     python -m hk_backend.kernels.toolchain.compare OLD [NEW]
 
-Each is a folder of code objects or a git revision, e.g. HEAD~1; NEW defaults to what ships.
-Metadata, kernel information and line tables may differ; the exit status is 1 if anything else
-does. A commit that changes code objects quotes this output and says why.
+OLD and NEW are folders of code objects or git revisions, e.g. HEAD~1; NEW defaults to the shipped
+folder. Metadata, kernel information and line tables may differ; the exit status is 1 if anything
+else does. A commit that changes code objects quotes this output and says why.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain.elf import Elf
 
-DESCRIPTOR = ".kd"  # ends the name of a kernel descriptor's symbol
-ENTRY = slice(16, 24)  # of a descriptor: the distance to the code, which is the linker's
+DESCRIPTOR = ".kd"  # suffix of the symbol of a kernel descriptor
+ENTRY = slice(16, 24)  # bytes of a descriptor with the distance to the code, which the linker sets
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the GPU executes of a kernel, wherever it lies in its file."""
+    """The bytes of a kernel that the GPU executes, independent of their place in the file."""
 
     instructions: bytes
     descriptor: bytes
 
 
 def kernels(place: str) -> dict[str, Kernel]:
-    """By arch and name, of every code object in a folder or of a revision.
+    """Kernels by arch and name, from every code object of a folder or a git revision.
 
     Raises `FileNotFoundError` if there is none.
     """
@@ -52,7 +52,7 @@ def _in_folder(folder: Path) -> Iterator[bytes]:
 
 
 def _of_revision(revision: str) -> Iterator[bytes]:
-    """Raises `FileNotFoundError` for what is neither a folder nor a revision."""
+    """Yields the code objects of a git revision. Raises `FileNotFoundError` for any other text."""
     listing = ("ls-tree", "-r", "--name-only", revision, "--", str(CODE_OBJECTS))
     for name in _git(*listing).decode().splitlines():
         if name.endswith(".co"):
@@ -69,7 +69,7 @@ def _git(*arguments: str) -> bytes:
 
 
 def kernels_in(elf: Elf) -> list[tuple[str, Kernel]]:
-    """The kernels of one code object, with their names."""
+    """The kernels of one code object, each with its name."""
     names = [name for name in elf.symbols() if name.endswith(DESCRIPTOR)]
     found = []
     for name in names:
@@ -81,7 +81,7 @@ def kernels_in(elf: Elf) -> list[tuple[str, Kernel]]:
 
 
 def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str]:
-    """Each kernel that is not the same in both, and what of it differs."""
+    """Kernels that differ between both builds, each with the parts that differ."""
     found = {}
     for name in sorted(old.keys() | new.keys()):
         if name not in old or name not in new:
@@ -98,7 +98,8 @@ def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if all kernels are the same, 1 if not, 2 if there is nothing to compare."""
+    """Runs the command line. Returns 0 if all kernels are the same, 1 if not, 2 without any to
+    compare."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.compare")
     parser.add_argument("old", help="a folder or a revision of git")
     parser.add_argument("new", nargs="?", default=str(CODE_OBJECTS), help="by default, what ships")

@@ -1,7 +1,7 @@
 """Finds the compiler of the kernels and the LLVM tools next to it.
 
-Version 22 is the first whose gfx950 code we know; ROCm's own clang works too if it is at
-least as new.
+Version 22 is the oldest whose gfx950 code this project has checked. ROCm's own clang works too if
+it is at least as new.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST = 22
-TIMEOUT = 2400  # seconds; the longest compilation takes a tenth of it on a Xeon of 2.3 GHz
+TIMEOUT = 2400  # seconds; the longest compilation takes a tenth of this on a Xeon of 2.3 GHz
 ROCM_CLANG = "/opt/rocm/llvm/bin/clang++"
 REMEDY = (
     f"apt-get install clang-{OLDEST} llvm-{OLDEST} lld-{OLDEST} "
@@ -23,18 +23,18 @@ REMEDY = (
 
 
 class ToolchainError(RuntimeError):
-    """No compiler that is new enough; or one of its tools is missing, failed or did not finish."""
+    """No compiler is new enough, or one of its tools is missing, failed or did not finish."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A clang, and the tools of the same LLVM in the folder that holds it."""
+    """A clang compiler, and the LLVM tools in the folder that holds it."""
 
     clang: Path
-    version: str  # the compiler's own first line, e.g. "Debian clang version 22.1.8 (1~deb12u1)"
+    version: str  # first line of `clang --version`, e.g. "Debian clang version 22.1.8 (1~deb12u1)"
 
     def tool(self, name: str) -> Path:
-        """The tool's path. Raises `ToolchainError`."""
+        """Path of an LLVM tool. Raises `ToolchainError` if it is missing."""
         path = self.clang.parent / name
         if not path.exists():
             raise ToolchainError(f"{name} is not next to {self.clang}: {REMEDY}")
@@ -48,7 +48,10 @@ class Toolchain:
         stdin: str | None = None,
         timeout: float = TIMEOUT,
     ) -> str:
-        """Standard output. Raises `ToolchainError` with what the tool said, or after `timeout`."""
+        """Runs a tool and returns its standard output.
+
+        Raises `ToolchainError` with the tool's own message, or after `timeout` seconds.
+        """
         command: Sequence[str | Path] = [self.tool(name), *arguments]
         try:
             done = subprocess.run(
@@ -68,7 +71,8 @@ class Toolchain:
 
 
 def find(compiler: str | None = None) -> Toolchain:
-    """`compiler` if given, else the first that is new enough. Raises `ToolchainError`."""
+    """Returns `compiler` if given, else the first one that is new enough. Raises
+    `ToolchainError`."""
     seen = []
     for name in [compiler] if compiler else _candidates():
         path = shutil.which(name)

@@ -1,6 +1,6 @@
-"""Reads the types of a kernel's argument and of its info from the debug information.
+"""Reads the types of a kernel's argument struct and of its info from the debug information.
 
-This way the layout of a struct is defined once, in C++.
+The layout of a struct is thereby defined only once, in C++.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SCALARS = {
 
 
 class DebugInfoError(ValueError):
-    """A struct that the catalogue cannot describe."""
+    """The catalogue cannot describe a struct."""
 
 
 @dataclass
 class Entry:
-    """One entry of the debug information, with what is nested in it."""
+    """One entry of the debug information, with its nested entries."""
 
     tag: str
     attributes: dict[str, str] = field(default_factory=dict)

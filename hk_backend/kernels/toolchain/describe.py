@@ -19,7 +19,7 @@ DIGITS = 4
 
 
 class BuildError(RuntimeError):
-    """A kernel that must not ship."""
+    """A kernel must not ship as it was built."""
 
 
 def describe(
@@ -31,7 +31,7 @@ def describe(
     arch: str,
     tools: Toolchain,
 ) -> tuple[str, dict[str, Any]]:
-    """A kernel's operator, and its entry of the index.
+    """Reads a kernel's operator and its index entry.
 
     Raises `BuildError`, `GridError`, `DebugInfoError`.
     """
@@ -47,7 +47,7 @@ def describe(
             f"{found.name}: operator_name {info['operator_name']!r} is not an identifier"
         )
     known = [*(field.name for field in arguments.fields), *info]
-    grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises for what it cannot read
+    grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises if it cannot be read
     lds = {"static_lds": found.static_lds, "dynamic_lds": info["dynamic_lds"]}
     waves = analysis.waves_per_simd(arch, found.vgpr_total, sum(lds.values()), found.block)
     figures = analysis.analyse(code, arch, info["step_flops"], waves, tools)
@@ -74,14 +74,14 @@ def describe(
             name: round(value, DIGITS) if isinstance(value, float) else value
             for name, value in asdict(figures).items()
         },
-        "modelled": {},  # for hk_backend.timing.catalogue_figures
+        "modelled": {},  # filled by hk_backend.timing.catalogue_figures
     }
 
 
 def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
-    """From an emulated run; None for a kernel without a sample of what to run.
+    """Bank conflict factor from an emulated run; None for a kernel without a sample launch.
 
-    Raises `BuildError` with what the emulator found.
+    Raises `BuildError` with the findings of the emulator.
     """
     family = sample_launch.SAMPLES.get(entry.operator)
     if family is None:
@@ -98,12 +98,12 @@ def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
 
 
 def read_info(symbol: str, elf: Elf, debug_info: DebugInfo) -> dict[str, Any]:
-    """A kernel's constant `hk::KernelInfo`, by the names of its members."""
+    """Values of a kernel's constant `hk::KernelInfo`, by the names of its members."""
     return values(debug_info.struct_type(symbol), elf.symbol_bytes(symbol), debug_info)
 
 
 def values(struct_type: Entry, data: bytes, debug_info: DebugInfo) -> dict[str, Any]:
-    """What the members of a struct hold: numbers, text, and structs of these."""
+    """Values of a struct's members, by name: numbers, text, and structs of these."""
     found: dict[str, Any] = {}
     for name, offset, type_ in debug_info.members(struct_type):
         if type_.tag == "structure_type":

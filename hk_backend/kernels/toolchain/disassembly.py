@@ -18,7 +18,8 @@ ENDS = ("s_endpgm", "s_setpc_b64")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; `pc` and `target` (of a branch) are bytes in the .text section."""
+    """One instruction. `pc`, and the `target` of a branch, are byte offsets in the .text
+    section."""
 
     pc: int
     mnemonic: str
@@ -27,7 +28,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        """As an assembler reads it."""
+        """The instruction as assembler text."""
         return f"{self.mnemonic} {self.operands}".strip()
 
     @property
@@ -37,13 +38,14 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop; blocks are named by their first pc, instructions in the order of the code."""
+    """A natural loop. Blocks are named by their first pc; instructions are in the order of the
+    code."""
 
     header: int
     blocks: frozenset[int]
     instructions: tuple[Instruction, ...]
     always: tuple[Instruction, ...]
-    """Those of the blocks that every iteration passes through."""
+    """Instructions of the blocks that every iteration passes through."""
 
 
 class Disassembly:
@@ -67,7 +69,7 @@ class Disassembly:
 
     @cached_property
     def successors(self) -> dict[int, tuple[int, ...]]:
-        """The successors of each block."""
+        """Successors of each block, by the pc of their first instruction."""
         starts = list(self.blocks)
         found = {}
         for start, following in zip(starts, [*starts[1:], None], strict=True):
@@ -81,7 +83,7 @@ class Disassembly:
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
-        """Every natural loop; those that share a header are one."""
+        """Every natural loop. Loops with the same header count as one."""
         predecessors: dict[int, list[int]] = {start: [] for start in self.blocks}
         for start, targets in self.successors.items():
             for target in targets:
@@ -131,7 +133,7 @@ class Disassembly:
 
 
 def _reached(starts: set[int], edges: Mapping[int, Sequence[int]], without: int) -> set[int]:
-    """Every block that paths from `starts` lead to, `starts` included, past `without`."""
+    """Every block on a path from `starts` that avoids `without`, `starts` included."""
     found: set[int] = set()
     open_blocks = [*starts]
     while open_blocks:
@@ -143,14 +145,14 @@ def _reached(starts: set[int], edges: Mapping[int, Sequence[int]], without: int)
 
 
 def disassemble(code_object: Path, arch: str, tools: Toolchain) -> dict[str, Disassembly]:
-    """Every function of a code object, by its symbol."""
+    """Disassembles every function of a code object, by its symbol."""
     elf = Elf(code_object.read_bytes())
     base, symbols = elf.sections[".text"].address, elf.symbols()
     functions: dict[str, list[Instruction]] = {}
     for line in tools.run("llvm-objdump", "-d", f"--mcpu={arch}", code_object).splitlines():
         if found := FUNCTION.match(line):
             start, size = symbols[found[1]]
-            end = start - base + size  # what follows is padding
+            end = start - base + size  # padding follows
             function = functions.setdefault(found[1], [])
         elif found := LINE.match(line):
             instruction = parse(found[1], found[2], int(found[3], 16) - base)
@@ -160,10 +162,10 @@ def disassemble(code_object: Path, arch: str, tools: Toolchain) -> dict[str, Dis
 
 
 def parse(mnemonic: str, operands: str, pc: int) -> Instruction:
-    """An instruction as printed; `pc` in bytes."""
+    """Makes an instruction from its printed text; `pc` in bytes."""
     instruction = Instruction(pc, mnemonic, operands)
     if not instruction.is_branch:
         return instruction
-    dwords = int(operands)  # from the next instruction; 16 bits, printed without a sign
+    dwords = int(operands)  # counted from the next instruction; 16 bits, printed without a sign
     dwords -= (dwords & 0x8000) << 1
     return replace(instruction, target=pc + 4 + 4 * dwords)

@@ -47,7 +47,7 @@ class Elf:
         return found
 
     def symbol_bytes(self, name: str) -> bytes:
-        """What a constant holds. Raises `KeyError`."""
+        """Bytes of a constant. Raises `KeyError` if there is no such symbol."""
         address, size = self.symbols()[name]
         for section in self.sections.values():
             if section.type != NOBITS and 0 <= address - section.address < section.size:

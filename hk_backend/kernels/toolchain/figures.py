@@ -1,4 +1,4 @@
-"""What the analysis of a kernel and the timing model found, as the catalogue keeps it."""
+"""A kernel's figures in the catalogue: from analysis of its code, and from the timing model."""
 
 from __future__ import annotations
 
@@ -7,44 +7,48 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figures:
-    """Clocks are per iteration of the steady loop, shares are of 1; None: no steady loop, or no
-    emulated run."""
+    """Figures from the analysis of a kernel's code.
+
+    Clocks are per iteration of the steady loop; shares are fractions of 1. None: there is no steady
+    loop, or no emulated run.
+    """
 
     waves_per_simd: int
-    """As registers and LDS admit."""
+    """Waves that fit on a SIMD, by registers and LDS."""
     waterfall_loops: int
     """Loops that the compiler makes around an access whose descriptor differs between lanes."""
     vmcnt0_in_loop: int
-    """Waits of the steady loop for every outstanding load."""
+    """Number of waits in the steady loop for every outstanding load."""
     conditional_instructions: int | None = None
-    """Of the steady loop, in blocks that not every iteration passes through; not in the clocks."""
+    """Instructions of the steady loop in blocks that not every iteration passes through.
+    `loop_clocks` does not include them."""
     loop_clocks: float | None = None
-    """By llvm-mca, one wave, over 300 iterations."""
+    """Clocks of one iteration of one wave, according to llvm-mca over 300 iterations."""
     mfma_share: float | None = None
-    """Clocks of the matrix instructions over `loop_clocks`."""
+    """Clocks of the matrix instructions, divided by `loop_clocks`."""
     useful_mfma_share: float | None = None
-    """The same of useful matrix FLOPs at the peak rate."""
+    """Clocks that the useful matrix FLOPs take at the peak rate, divided by `loop_clocks`."""
     bank_conflict_factor: float | None = None
-    """LDS phases taken over phases needed in the steady loop, in an emulated run."""
+    """LDS phases taken, divided by phases needed, in the steady loop of an emulated run."""
 
 
 @dataclass(frozen=True)
 class ModelledLaunch:
-    """A launch by the timing model: nothing of it was measured."""
+    """Figures of a launch according to the timing model; none of them is measured."""
 
     tflops: float
     busiest: str
-    """A unit of the CU, `idle CUs` or `launch`."""
+    """Name of the busiest resource: a unit of the CU, `idle CUs` or `launch`."""
     busiest_share: float
-    """Of the launch's time."""
+    """Share of the launch's time for which `busiest` was busy."""
     error_rms: float | None
-    """Of the model, on published figures of such kernels; None: unknown."""
+    """Error (rms) of the model on published figures of such kernels; None: unknown."""
     terabytes: float | None = None
-    """A second, to or from memory: of kernels without matrix FLOPs. None: it has some."""
+    """Terabytes per second to or from memory, for kernels without matrix FLOPs; otherwise None."""
 
     @property
     def rate(self) -> str:
-        """What such kernels are compared by, in `unit`."""
+        """The figure by which such kernels are compared, in `unit`."""
         return f"{self.tflops:.0f}" if self.terabytes is None else f"{self.terabytes:.2f}"
 
     @property

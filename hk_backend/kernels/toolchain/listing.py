@@ -1,4 +1,4 @@
-"""`hk-backend kernels`: what was built, and what the analysis found."""
+"""The command `hk-backend kernels`: lists the built kernels and the figures of their analysis."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def collect(arch: str | None = None) -> list[KernelEntry]:
 
 
 def as_json(entry: KernelEntry) -> dict[str, Any]:
-    """Plain data; sizes in bytes, registers per lane, `block` in threads, the analysis as `Figures`
-    has it (shares of 1, clocks per iteration), modelled launches by shape."""
+    """Plain data of a kernel. Sizes are in bytes, registers per lane, `block` in threads. The
+    analysis has the names and units of `Figures`; modelled launches are by shape."""
     figures = entry.figures
     return {
         "name": entry.name,
@@ -61,12 +61,12 @@ COLUMNS = ("V", "A", "S", "LDS", "waves", "useful", "rate", "bank", "faults")
 
 
 def legend() -> str:
-    """A line for each column."""
+    """One line of text for each column."""
     return "\n".join(f"{column:14} {meaning}" for column, meaning in LEGEND.items())
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
-    """One for each operator and launch that is modelled, one line for each kernel."""
+    """One table for each operator and modelled launch, with one line for each kernel."""
     groups: dict[tuple[str, str, str], list[KernelEntry]] = {}
     for entry in entries:
         launch = next(iter(entry.modelled), "")
@@ -75,7 +75,7 @@ def tables(entries: Sequence[KernelEntry]) -> list[Table]:
 
 
 def _title(group: Sequence[KernelEntry]) -> str:
-    """Names what the kernels of a table compute, and the launch that gives their rates."""
+    """Title of a table: what its kernels compute, and the launch that their rates are for."""
     first = group[0]
     heading = f"{first.arch} {first.operator}, {len(group)} kernels"
     for shape, launch in list(first.modelled.items())[:1]:
@@ -112,7 +112,7 @@ def _error(launch: ModelledLaunch) -> str:
 
 
 def _rate(entry: KernelEntry) -> str:
-    """The rate on the first modelled shape."""
+    """Rate of the kernel on its first modelled shape."""
     return next((launch.rate for launch in entry.modelled.values()), "-")
 
 

@@ -1,4 +1,4 @@
-"""What a code object says about its kernels (LLVM AMDGPU usage, "Code Object V5 Metadata")."""
+"""Reads the metadata of a code object's kernels (LLVM AMDGPU usage, "Code Object V5 Metadata")."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ARGUMENT_INDENT = 6
 
 @dataclass(frozen=True)
 class Metadata:
-    """One kernel's. Registers per lane, sizes in bytes."""
+    """Metadata of one kernel. Registers are per lane, sizes in bytes."""
 
     name: str
-    arguments: tuple[str, ...]  # the kind of each, hidden ones included
+    arguments: tuple[str, ...]  # kind of each argument, hidden ones included
     argument_size: int
-    block: int  # threads, at most
+    block: int  # most threads of a workgroup
     static_lds: int
     vgpr_total: int  # AGPRs included
     agpr: int
@@ -29,7 +29,7 @@ class Metadata:
 
 
 def read(code_object: Path, tools: Toolchain) -> list[Metadata]:
-    """Every kernel of a code object, in the order of its metadata."""
+    """Metadata of every kernel of a code object, in the order of the file."""
     kernels: list[dict[str, str]] = []
     kinds: list[list[str]] = []
     for line in tools.run("llvm-readelf", "--notes", code_object).splitlines():

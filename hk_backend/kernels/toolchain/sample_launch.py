@@ -1,6 +1,6 @@
-"""A small launch of each kernel family in the emulator, for figures that only a run can provide.
+"""Small emulator launches of each kernel family, for figures that only a run can provide.
 
-They do not depend on the data: all buffers except the tables contain zeros.
+These figures do not depend on the data: all buffers except the tables contain zeros.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ from hk_backend.kernels.toolchain.clocks import WAVE
 if TYPE_CHECKING:
     from hk_backend._emulator import Report
 
-BYTES = 2  # of an element
+BYTES = 2  # bytes of an element, unless the kernel says otherwise
 BLOCK_SIZE = 16
 RECORD_BYTES = 24  # hk::MeasureRecord
 MEASURED_BYTES = 1 << 16
-SOFT_CAP = 50.0  # of Gemma 2
+SOFT_CAP = 50.0  # soft cap of Gemma 2
 FP8_BLOCK = 128  # columns that share a scale
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Buffers by the name of the pointer that takes them, and every other argument."""
+    """Arguments of a launch: buffers by the pointer that takes them, and all other arguments."""
 
     buffers: dict[str, NDArray[Any]]
     numbers: dict[str, int | float | None] = field(default_factory=dict)
 
 
 def split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
-    """Of a cache that keeps 16 bytes together, as ROCM_ATTN does: keys `[D/x, N, x]`, values
-    `[D, N]`, in elements; zeros where the kernel reads whole rows."""
+    """Strides in elements of a cache that keeps 16 bytes together, as ROCM_ATTN's does.
+
+    Keys are `[D/x, N, x]` and values `[D, N]`. The piece strides are 0 where the kernel reads whole
+    rows.
+    """
     if entry.facts["keys"] != "split":
         return {"key_piece": 0, "value_piece": 0}
     together = 16 // STORED_BYTES[str(entry.facts["stored"])]
@@ -59,7 +62,7 @@ def split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
 def attention_prefill(
     entry: KernelEntry, tokens: int = 0, keys: int = 1024, causal: bool = False
 ) -> Sample:
-    """One request and one head; query tokens as many as a workgroup has rows if 0."""
+    """Sample with one request and one head. With `tokens` 0 it fills the rows of one workgroup."""
     tokens = tokens or entry.tile.rows
     row = head_size = entry.tile.depth
     keys_lie = str(entry.facts["keys"])
@@ -72,7 +75,7 @@ def attention_prefill(
         "key": _elements(slots * row, stored),
         "value": _elements(slots * row, stored),
         "out": _elements(tokens * row),
-        "lse": np.zeros(2 * tokens, np.float32),  # of a part it has two rows
+        "lse": np.zeros(2 * tokens, np.float32),  # a kernel of parts writes two rows
         "query_start_loc": np.array([0, tokens], np.int32),
         "key_start_loc": np.array([0, keys], np.int32),
         "seq_lens": np.array([keys], np.int32),
@@ -119,7 +122,7 @@ def attention_prefill(
 
 
 def gemm(entry: KernelEntry) -> Sample:
-    """One tile of C in bf16; waves that share the depth go round their loops."""
+    """Sample with one tile of C in bf16, so deep that waves that share the depth loop."""
     m, n, k = entry.tile.rows, entry.tile.columns, 17 * entry.tile.depth
     a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     buffers = {"a": _elements(m * k, a), "b": _elements(n * k, b), "c": _elements(m * n)}
@@ -135,7 +138,7 @@ def gemm(entry: KernelEntry) -> Sample:
 
 
 def measure(entry: KernelEntry) -> Sample:
-    """One workgroup, every wave of it, two steps."""
+    """Sample with one workgroup, all of its waves, and two steps."""
     waves = entry.block // WAVE
     buffers: dict[str, NDArray[Any]] = {
         "records": np.zeros(waves * RECORD_BYTES, np.uint8),
@@ -147,7 +150,7 @@ def measure(entry: KernelEntry) -> Sample:
 
 
 def quantize_fp8(entry: KernelEntry) -> Sample:
-    """Two rows that a workgroup does not fill."""
+    """Sample with two rows, each a little shorter than the columns of a workgroup."""
     m, k = 2, entry.tile.columns - 8
     buffers = {
         "x": _elements(m * k, 4 if entry.facts["x"] == "f32" else BYTES),
@@ -169,11 +172,11 @@ SAMPLES: dict[str, Callable[[KernelEntry], Sample]] = {
     "measure": measure,
     "quantize_fp8": quantize_fp8,
 }
-"""By operator."""
+"""Sample launches by operator."""
 
 
 def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
-    """Launch a kernel in the emulator, with every check on.
+    """Launches a kernel in the emulator, with every check on.
 
     Raises `ImportError` without the emulator, `CodeObjectError`, `ArgumentError`.
     """

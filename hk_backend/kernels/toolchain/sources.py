@@ -1,5 +1,4 @@
-"""Which arches a source is for; which files a code object was compiled from, and whether they are
-still the same."""
+"""Kernel sources: the arches of each, the files that a compilation read, and changes to these."""
 
 from __future__ import annotations
 
@@ -14,17 +13,20 @@ from hk_backend.kernels.toolchain import clocks
 SOURCES = Path("csrc/kernels")
 MEASURE = SOURCES / "measure"
 FOLDERS = (SOURCES, MEASURE)
-"""Each has its sources at the top, and a catalogue of its own: kernels that serve, and kernels that
-measure a GPU. Their code objects lie in the same places below the output."""
+"""Folders of kernel sources: kernels that serve, and kernels that measure a GPU.
+
+Each folder has its sources at the top, and a catalogue of its own. Its code objects lie at the same
+relative path below the output.
+"""
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 
 class SourceError(RuntimeError):
-    """There are no sources, or one does not name its arches."""
+    """There are no sources, or a source does not name its arches."""
 
 
 def arches(source: Path, root: Path) -> list[str]:
-    """Those that a source is built for, by its line `HK_ARCHES(...);`. Raises `SourceError`."""
+    """Arches of a source, from its line `HK_ARCHES(...);`. Raises `SourceError`."""
     line = NAMED.search((root / source).read_text())
     named = [name.strip() for name in line[1].split(",")] if line else []
     if not named or not set(named) <= set(clocks.ARCHES):
@@ -35,12 +37,13 @@ def arches(source: Path, root: Path) -> list[str]:
 
 
 def folders(root: Path) -> list[Path]:
-    """Those of `FOLDERS` that there are, the first in any case."""
+    """The `FOLDERS` that exist, and always the first."""
     return [folder for folder in FOLDERS if folder == SOURCES or (root / folder).is_dir()]
 
 
 def by_arches(root: Path, folder: Path = SOURCES) -> dict[Path, list[str]]:
-    """Every kernel source of a folder, relative to `root`. Raises `SourceError`."""
+    """Every kernel source of a folder with its arches; paths are relative to `root`. Raises
+    `SourceError`."""
     found = sorted(path.relative_to(root) for path in (root / folder).glob("*.hip"))
     if not found:
         raise SourceError(f"no kernels in {folder} of {root}: build from a copy of the repository")
@@ -48,7 +51,8 @@ def by_arches(root: Path, folder: Path = SOURCES) -> dict[Path, list[str]]:
 
 
 def built_for(arch: str, root: Path, folder: Path = SOURCES) -> tuple[list[Path], dict[Path, str]]:
-    """The sources for an arch; and the others, with why not. Raises `SourceError`."""
+    """The sources for an arch; and the other sources, each with the reason. Raises
+    `SourceError`."""
     every = by_arches(root, folder)
     others = {
         source: f"{source} is not built for {arch}: HK_ARCHES has {', '.join(named)}"
@@ -64,19 +68,19 @@ def named_arches(root: Path, folder: Path = SOURCES) -> list[str]:
 
 
 def read_by(dependencies: Path) -> list[str]:
-    """The files that a compilation read, from what clang's `-MF` wrote: those that are named
-    relative to where it ran, so not the compiler's own."""
+    """Files of the repository that a compilation read, from the output of clang's `-MF`. These are
+    the relative paths; the compiler's own files have absolute ones."""
     _, _, listed = dependencies.read_text().replace("\\\n", " ").partition(":")
     names = {os.path.normpath(name) for name in listed.split()}  # "hk/ops/../types/vector.hpp"
     return sorted(name for name in names if not os.path.isabs(name))
 
 
 def digests(names: Iterable[str], root: Path) -> dict[str, str]:
-    """Their sha256."""
+    """The sha256 of each file."""
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
 
 
 def changed(recorded: Mapping[str, str], root: Path) -> list[str]:
-    """The files of an index's code object that are not what it was compiled from."""
+    """Files that changed since a code object of the index was compiled from them."""
     there = digests((name for name in recorded if (root / name).is_file()), root)
     return [name for name, digest in recorded.items() if there.get(name) != digest]

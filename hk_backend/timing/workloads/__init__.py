@@ -1,2 +1,5 @@
-"""Launches for the model, from a shape: buffers of full size of which only what samples read takes
-memory, and how much each workgroup has to do."""
+"""Prepares launches for the model from a shape.
+
+Buffers have their full size, but only what the traced workgroups read takes memory. Each launch
+also says how much work every workgroup has.
+"""

@@ -26,17 +26,17 @@ from hk_backend.timing.launch import Launch, spread
 from hk_backend.timing.workloads import buffers
 from hk_backend.timing.workloads.gemm import XCDS
 
-ELEMENT = 2  # bytes, of queries and output
+ELEMENT = 2  # bytes of an element of queries and output
 SCALES = ("key_scale", "value_scale")
 NEIGHBOURS = 2
-"""Workgroups that are traced with one because they read the same keys."""
+"""Number of workgroups that are traced with another because they read the same keys."""
 EVEN_REQUESTS = 64
-"""Up to so many may have as many slots each (csrc/include/hk/grid.hpp)."""
+"""Most requests for which all requests may get equally many slots (csrc/include/hk/grid.hpp)."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Requests with `queries[i]` new tokens at the end of `keys[i]` tokens.
+    """Requests; request i has `queries[i]` new tokens at the end of `keys[i]` tokens.
 
     Raises `ValueError` for lengths, heads, a block size or a window that no kernel takes.
     """
@@ -47,11 +47,11 @@ class Shape:
     kv_heads: int
     causal: bool = True
     block_size: int = 0
-    """Tokens of a block of the cache; 0: the fewest that the kernel is for."""
+    """Tokens of a block of the cache; 0: the fewest that the kernel supports."""
     window: int = 0
-    """Keys up to its own that a query sees; 0: all of them."""
+    """Number of keys, up to its own, that a query sees; 0: all of them."""
     parts: int = 1
-    """That share the keys, of a kernel for parts."""
+    """Number of parts that the keys are cut into, for a kernel that computes partial results."""
 
     def __post_init__(self) -> None:
         if not self.queries or len(self.queries) != len(self.keys):
@@ -72,10 +72,10 @@ class Shape:
             raise ValueError(f"window {self.window}; valid: 1 or more, causal")
 
     def flops(self, head_size: int) -> float:
-        """Useful ones: a causal row counts the keys that it sees, and on the diagonal half."""
+        """Useful FLOPs: a causal row counts the keys that it sees, its own key by half."""
 
         def seen(rows: int) -> float:
-            """By as many rows from the first key on."""
+            """Pairs of a query and a key it sees, for `rows` queries from the first token on."""
             growing = min(rows, self.window or rows)
             return growing * (rows - growing / 2)
 
@@ -86,7 +86,10 @@ class Shape:
         return 4.0 * self.heads * head_size * pairs
 
     def bytes(self, head_size: int, stored: int = ELEMENT) -> float:
-        """Query, keys, values and output once each; `stored`: of an element of keys and values."""
+        """Bytes of queries, keys, values and output, once each.
+
+        `stored`: bytes of an element of keys and values.
+        """
         seen = (
             min(k, q + self.window - 1) if self.window else k
             for q, k in zip(self.queries, self.keys, strict=True)
@@ -96,7 +99,7 @@ class Shape:
 
 
 def step(entry: KernelEntry, shape: Shape) -> Step:
-    """As a planner sees it."""
+    """The shape in the terms of the attention planner."""
     of_heads = shape.heads, shape.kv_heads, entry.tile.depth
     requests, grouped = len(shape.queries), entry.facts["mask"] in GROUPED
     window = shape.window or ALL_KEYS
@@ -104,7 +107,7 @@ def step(entry: KernelEntry, shape: Shape) -> Step:
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """`entry` on `shape`, with random queries, keys and values where samples read them."""
+    """Prepare `entry` on `shape`, with random operands where traced workgroups read them."""
     keys, head_size = str(entry.facts["keys"]), entry.tile.depth
     paged = keys != PACKED
     shape = replace(shape, block_size=block_size_for(keys, shape.block_size))
@@ -121,7 +124,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     }
     if entry.facts["mask"] in PARTS:
         arrays["lse"] = buffers.zeros((shape.parts, 2, shape.heads, tokens), np.float32)
-    if stored < ELEMENT:  # one for the whole cache, as engines have them
+    if stored < ELEMENT:  # one scale for the whole cache, as in engines
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
         for name in SCALES:
             arrays[name][:] = 1
@@ -147,10 +150,12 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
 
 
 def block_size_for(keys: str, block_size: int) -> int:
-    """This, or where it is 0 the one that a kernel is modelled with; 0 of packed keys.
+    """The block size to model a kernel with: `block_size`, or a default where it is 0.
+
+    `keys` is the kernel's fact about where keys lie; for packed keys the block size is 0.
 
     Raises:
-        ValueError: the kernel, whose fact `keys` is this, does not read such blocks.
+        ValueError: the kernel does not read blocks of this size.
     """
     if keys == PACKED:
         return 0
@@ -162,18 +167,23 @@ def block_size_for(keys: str, block_size: int) -> int:
 
 
 class Workgroups(NamedTuple):
-    """Of each: tiles of keys that it goes through (0: no query tile), its request, and a number
-    for the keys that it reads: of a part, a KV head and a request."""
+    """Arrays over the workgroups of a launch, in the order of the grid.
+
+    Args:
+        tiles: number of key tiles that the workgroup goes through; 0: it has no query tile.
+        requests: index of its request.
+        keys: number of the keys that it reads, unique to a part, a KV head and a request.
+    """
 
     tiles: NDArray[np.float64]
     requests: NDArray[np.int64]
     keys: NDArray[np.int64]
     of_tile: int
-    """Workgroups of a query tile."""
+    """Number of workgroups of one query tile."""
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> Workgroups:
-    """In the order of the grid."""
+    """The work of each workgroup, in the order of the grid."""
     columns, grouped = entry.tile.columns, entry.facts["mask"] in GROUPED
     of_token = shape.heads // shape.kv_heads if grouped else 1
     requests, numbers = query_tiles(np.array(shape.queries) * of_token, entry.tile.rows)
@@ -203,9 +213,9 @@ def workgroups(entry: KernelEntry, shape: Shape) -> Workgroups:
 
 
 def query_tiles(rows: NDArray[np.int64], tile: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each slot its request, and which of that one's query tiles; a number below 0: none.
+    """The request of each slot, and the index of its query tile; below 0: the slot has no tile.
 
-    As csrc/include/hk/grid.hpp deals them to requests of so many `rows`.
+    Requests have `rows` rows; csrc/include/hk/grid.hpp deals tiles in the same way.
     """
     own, count = -(-rows // tile), len(rows)
     slots = np.arange(-(-int(rows.sum()) // tile) + count - 1)
@@ -220,7 +230,7 @@ def query_tiles(rows: NDArray[np.int64], tile: int) -> tuple[NDArray[np.int64], 
 
 
 def part_tiles(entry: KernelEntry, shape: Shape) -> int:
-    """Of each part but the last one, which has the rest."""
+    """Number of key tiles of every part but the last, which has the rest."""
     keys = max(shape.keys)
     if shape.window:
         keys = min(keys, shape.window + entry.tile.rows)
@@ -228,9 +238,11 @@ def part_tiles(entry: KernelEntry, shape: Shape) -> int:
 
 
 def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:
-    """Others that read the same keys as the first workgroup that has some: the next one, and those
-    of later query tiles. They begin with the same keys as that one; with a window, or in parts,
-    they do not, and each has its own neighbours."""
+    """The samples, with workgroups that read the same keys: the next one, and some of later tiles.
+
+    Without windows and parts, all workgroups begin with the same keys, so the first sample's
+    neighbours suffice. Otherwise each sample gets its own neighbours.
+    """
     having = [s for s in samples if dealt.tiles[s] > 0]
     found = dict.fromkeys(samples)
     for s in having if shape.window or shape.parts > 1 else having[:1]:
@@ -246,14 +258,14 @@ def _starts(lengths: Sequence[int]) -> NDArray[np.int32]:
 
 
 def _slots(shape: Shape, paged: bool) -> int:
-    """Tokens that the key and value buffers have room for."""
+    """Number of tokens that the key and value buffers have room for."""
     if not paged:
         return sum(shape.keys)
     return shape.block_size * sum(-(-keys // shape.block_size) for keys in shape.keys)
 
 
 def _paged(shape: Shape) -> dict[str, NDArray[np.int32]]:
-    """Blocks in a random order, as after some time of serving."""
+    """Tables of a paged cache whose blocks lie in a random order, as after a while of serving."""
     counts = [-(-keys // shape.block_size) for keys in shape.keys]
     order = np.random.default_rng(0).permutation(sum(counts)).astype(np.int32)
     table = buffers.zeros((len(counts), max(counts)), np.int32)
@@ -269,7 +281,7 @@ def _fill(
     requests: set[int],
     paged: bool,
 ) -> None:
-    """Random elements in the first heads of `requests`: those that samples compute."""
+    """Fill the first heads of `requests`, which traced workgroups read, with random elements."""
     dtype, stored = str(entry.facts["dtype"]), str(entry.facts["stored"])
     starts, key_starts = _starts(shape.queries), _starts(shape.keys)
     for request in sorted(requests):

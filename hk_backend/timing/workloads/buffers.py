@@ -1,4 +1,4 @@
-"""Device buffers of any size: pages that nobody touches take no memory."""
+"""Device buffers of any size; pages that nobody touches take no memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from hk_backend.kernels.entry import KernelEntry
 
 PERIOD = 1_000_003
-"""Elements after which the random numbers repeat; a prime, so that rows differ."""
+"""Number of elements after which random numbers repeat; a prime, so that rows differ."""
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Aligned to a page, as a GPU's allocator does: whether a row straddles a line of memory
-    depends on it."""
+    """A buffer of zeros that begins at a page, as with a GPU's allocator.
+
+    The alignment decides whether a row straddles a cache line.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(mmap.mmap(-1, max(size, 1)), dtype, int(np.prod(shape))).reshape(shape)
 
 
 def table(values: ArrayLike) -> NDArray[np.int32]:
-    """A copy as int32, aligned likewise."""
+    """A copy of `values` as int32 that begins at a page."""
     whole = np.asarray(values, np.int32)
     made: NDArray[np.int32] = zeros(whole.shape, np.int32)
     made[...] = whole
@@ -47,7 +49,7 @@ def normal(dtype: str, seed: int = 0) -> NDArray[Any]:
 
 
 def fill(target: NDArray[Any], dtype: str, seed: int) -> None:
-    """Random elements into a view."""
+    """Fill a view with random elements of `dtype`."""
     numbers = normal(dtype, seed)
     short = target.size <= PERIOD
     target[...] = (numbers[: target.size] if short else np.resize(numbers, target.size)).reshape(
@@ -58,9 +60,9 @@ def fill(target: NDArray[Any], dtype: str, seed: int) -> None:
 def machine_with(
     entry: KernelEntry, buffers: dict[str, NDArray[Any]]
 ) -> tuple[_emulator.Machine, _emulator.Kernel, dict[str, int]]:
-    """A machine on which they are mapped; the kernel; the buffers' addresses.
+    """An emulated machine with the buffers mapped, the kernel, and the buffers' addresses.
 
-    Raises `ValueError` for a buffer that no page begins with: its clocks would be another's.
+    Raises `ValueError` for a buffer that does not begin at a page: it would take other clocks.
     """
     from hk_backend import _emulator
 

@@ -12,9 +12,9 @@ from hk_backend.timing.launch import Launch
 from hk_backend.timing.workloads import buffers
 
 XCDS = 8
-"""As csrc/include/hk/grid.hpp deals workgroups."""
+"""Number of XCDs over which csrc/include/hk/grid.hpp deals workgroups."""
 SCALE_BLOCK = 128
-"""Weights in either direction, and activations in a row, that share a scale."""
+"""Side of the square of weights, and number of activations in a row, that share a scale."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Shape:
     n: int
     k: int
     splits: int = 1
-    """Workgroups that share the depth of a tile."""
+    """Number of workgroups that share the depth of a tile."""
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "splits"):
@@ -34,7 +34,7 @@ class Shape:
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """`entry` on `shape`. The operands are zeros: time does not depend on them."""
+    """Prepare `entry` on `shape`. The operands are zeros: time does not depend on them."""
     m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
     a_bytes, b_bytes = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     k_row = -(-k * a_bytes // 16) * 16 // a_bytes  # rows begin at multiples of 16 bytes
@@ -42,8 +42,8 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     columns = -(-n // entry.tile.columns)
     tiles = -(-m // entry.tile.rows) * columns
     arrived = buffers.zeros((tiles,), np.uint32)
-    # neighbours on both sides, which share what they read: whole tiles, or where the depth is split
-    # workgroups that are not the last of theirs, and the last ones of others
+    # Traced are neighbours in both directions, which share what they read. If the depth is split,
+    # these are not the last workgroup of their tile; the last workgroups of other tiles join them.
     first = {0, 1, columns, columns + 1}
     last = {tiles - 1 - tile for tile in first if tile < tiles} if splits > 1 else set[int]()
     arrived[list(last)] = splits - 1
@@ -65,7 +65,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     grid = entry.grid(**numbers)
     work = np.ones(grid[0])
     traced = [tile * splits for tile in first - last if tile < tiles]
-    if splits > 1:  # the last split of each tile sums up
+    if splits > 1:  # the last split of each tile adds the sums of all splits
         ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
         work[ends] = 2
         traced += [tile * splits + splits - 1 for tile in last]

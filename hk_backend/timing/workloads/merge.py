@@ -1,4 +1,4 @@
-"""Launches of the attention_merge kernels: what parts of the keys have found, joined."""
+"""Launches of the attention_merge kernels, which join partial results over parts of the keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from hk_backend.timing.workloads import buffers
 
 @dataclass(frozen=True)
 class Shape:
-    """`parts` of each of `heads` of `tokens`. Raises `ValueError` for fewer than one."""
+    """Sizes of a merge: query tokens, query heads, and partial results of each row.
+
+    Raises `ValueError` for sizes below 1.
+    """
 
     tokens: int
     heads: int
@@ -26,7 +29,7 @@ class Shape:
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """`entry` on `shape`, of zeros."""
+    """Prepare `entry` on `shape`, with zeros as partial results."""
     tokens, heads, parts, head_size = shape.tokens, shape.heads, shape.parts, entry.tile.depth
     arrays = {
         "partial": buffers.zeros((parts, tokens, heads, head_size), np.uint16),

@@ -27,7 +27,10 @@ class Shape:
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """`entry` on `shape`. x is zeros: as long as any finite x. A given scale is the tensor's."""
+    """Prepare `entry` on `shape`. x is zeros: any finite x takes as long.
+
+    A given scale is one scale of the whole tensor.
+    """
     m, k = shape.m, shape.k
     scale = entry.facts["scale"]
     columns = -(-k // FP8_BLOCK) if scale == "block" else 1
@@ -42,7 +45,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     samples = sorted({*spread(work), min(1, len(work) - 1)})
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     shifts = {"row_shift": 31, "column_shift": 31}
-    # as the gemm kernels want them: those of one block of all rows lie together
+    # as gemm kernels want scales: those of one block of columns, of all rows, lie together
     numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
     return Launch(
         machine,
@@ -59,7 +62,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> NDArray[np.float64]:
-    """Elements of each workgroup: of the rows of its tile, and of its columns or all."""
+    """Number of elements of each workgroup: its tile's rows, times its columns or all columns."""
     rows = _shares(shape.m, entry.tile.rows)
     if str(entry.facts["scale"]).startswith("token"):
         return rows * shape.k
@@ -67,5 +70,5 @@ def workgroups(entry: KernelEntry, shape: Shape) -> NDArray[np.float64]:
 
 
 def _shares(length: int, tile: int) -> NDArray[np.float64]:
-    """Of a length cut into tiles."""
+    """Lengths of the tiles that `length` is cut into."""
     return np.minimum(tile, length - np.arange(0, length, tile)).astype(np.float64)

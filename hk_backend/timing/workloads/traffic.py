@@ -1,5 +1,4 @@
-"""Launches of the memory-bound kernels (csrc/kernels/measure/traffic.hip), and the figures that
-others published for the same traffic."""
+"""Launches of memory-bound kernels (csrc/kernels/measure/traffic.hip), with published figures."""
 
 from __future__ import annotations
 
@@ -17,20 +16,21 @@ from hk_backend.timing.workloads import buffers
 Sizes = Mapping[str, int]
 BF16 = 2  # bytes
 BLOCK_KEYS, HEADS, CHANNELS = 16, 8, 128
-"""Of decode: tokens of a block, query heads of a key head, their size."""
+"""Sizes of decode: tokens of a block, query heads of a key head, channels of a head."""
 NORM_CHANNELS = 2048
 ROTARY_ROWS = 32
-"""Of a workgroup."""
+"""Number of rows of a workgroup of `rotary`."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a launch needs.
+    """The buffers and arguments of a launch.
 
     Args:
-        arrays: by the pointers of the argument; `outputs` are those that are written.
-        numbers: its other fields.
-        samples: workgroups that share what can be shared.
+        arrays: buffers, by the name of the kernel's pointer argument.
+        outputs: names of the buffers that the kernel writes.
+        numbers: values of the kernel's other arguments.
+        samples: workgroups to trace; they share data where the kernel's workgroups can.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -40,7 +40,7 @@ class Problem:
 
     @property
     def written(self) -> int:
-        """Bytes, each once."""
+        """Bytes that the launch writes, counting each once."""
         return sum(self.arrays[name].nbytes for name in self.outputs)
 
     @property
@@ -63,7 +63,7 @@ def gemv(format: str, n: int, k: int) -> Problem:
 
 
 def decode(batch: int, keys: int, kv_heads: int, splits: int) -> Problem:
-    """`keys` of each request in blocks that lie in no order."""
+    """Decode attention: `keys` cached tokens of each request, in blocks in random order."""
     blocks = batch * keys // BLOCK_KEYS
     cache = (blocks, BLOCK_KEYS, kv_heads, CHANNELS)
     out = (batch, kv_heads, splits, HEADS)
@@ -82,7 +82,7 @@ def decode(batch: int, keys: int, kv_heads: int, splits: int) -> Problem:
 
 
 def cast_mxfp8(count: int) -> Problem:
-    """bf16 [count] to E4M3 with a scale for 32."""
+    """Conversion of bf16 [count] to E4M3, with one scale for 32 elements."""
     arrays = {
         "x": buffers.zeros((count,), np.uint16),
         "out": buffers.zeros((count,), np.uint8),
@@ -92,7 +92,7 @@ def cast_mxfp8(count: int) -> Problem:
 
 
 def rotary(heads: int, tokens: int) -> Problem:
-    """bf16 [heads of all requests, tokens, 128]."""
+    """Rotary embedding of bf16 [heads, tokens, 128]; `heads`: those of all requests."""
     angles, rows = (tokens, CHANNELS // 2), heads * tokens
     arrays = {
         "x": buffers.zeros((rows, CHANNELS), np.uint16),
@@ -100,12 +100,12 @@ def rotary(heads: int, tokens: int) -> Problem:
         "sine": buffers.zeros(angles, np.uint16),
         "out": buffers.zeros((rows, CHANNELS), np.uint16),
     }
-    same_tokens = tokens // ROTARY_ROWS  # of the next head
+    same_tokens = tokens // ROTARY_ROWS  # a workgroup of the next head, with the same tokens
     return Problem(arrays, ("out",), {"rows": rows, "tokens": tokens}, (0, 1, same_tokens))
 
 
 def layernorm(rows: int, drop: int) -> Problem:
-    """bf16 [rows, 2048]; `drop` of 65536 elements are dropped."""
+    """LayerNorm of x + residual, bf16 [rows, 2048]; `drop` in 65536 elements of x are dropped."""
     tensors = ("x", "residual", "sum", "out")
     arrays = {
         **{name: buffers.zeros((rows, NORM_CHANNELS), np.uint16) for name in tensors},
@@ -123,11 +123,11 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "rotary": rotary,
     "layernorm": layernorm,
 }
-"""By kernel."""
+"""Functions that make a kernel's problem from its sizes, by kernel."""
 
 
 def launch(entry: KernelEntry, problem: Problem) -> Launch:
-    """`entry` on a problem: every workgroup does the same."""
+    """Prepare `entry` on a problem; every workgroup has the same work."""
     machine, kernel, addresses = buffers.machine_with(
         entry, {name: array for name, array in problem.arrays.items() if array.size}
     )
@@ -151,10 +151,10 @@ def launch(entry: KernelEntry, problem: Problem) -> Launch:
 
 @dataclass(frozen=True)
 class Target:
-    """A published figure of an MI355X, and the problem that has its traffic.
+    """A published figure of an MI355X, and the problem with the same traffic.
 
     Args:
-        published: microseconds (`us`) or terabytes a second (`TB/s`).
+        published: the figure, in `unit`: microseconds (`us`) or terabytes per second (`TB/s`).
     """
 
     name: str
@@ -209,5 +209,7 @@ TARGETS = (
     *(_rotary(n, t) for n, t in ((1024, 2.945), (2048, 3.742), (4096, 3.362), (8192, 3.497))),
     *(_layernorm(n, t) for n, t in ((1024, 4.27), (2048, 3.30), (4096, 3.54), (8192, 3.82))),
 )
-"""What memory bounds, of the published figures of an MI355X. Decode of one request is not among
-them: its bytes take 6 of its 45 microseconds."""
+"""Published figures of an MI355X for memory-bound kernels.
+
+Decode of one request is not among them: its bytes take only 6 of its 45 microseconds.
+"""

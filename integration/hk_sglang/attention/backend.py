@@ -1,8 +1,8 @@
-"""The wrapper of a parent backend: HK on prefill batches, the parent on everything else.
+"""The wrapper of a parent backend: HK computes prefill batches, the parent everything else.
 
-The backend that SGLang's factory made keeps its state and gets a subclass of its own class. So
-decode, graph capture and replay, speculation and whatever else SGLang asks of a backend stay the
-parent's, unless it is named here.
+The backend that SGLang's factory made keeps its state, and becomes an instance of a subclass of its
+own class. Decode, graph capture and replay, speculation and all other methods stay the parent's,
+except those named here.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ logger = loggers.of("sglang", "attention")
 
 
 def wrap(backend: Any, name: str, runner: Any) -> None:
-    """Make HK serve the prefill of `backend`, SGLang's `name`, or say in one line why it does not.
+    """Makes HK serve the prefill of `backend`, SGLang's `name`, or logs the reason why it does not.
 
     Raises:
-        StrictError: it does not, and HK_STRICT=1.
+        StrictError: HK does not serve it, with HK_STRICT=1.
     """
     if isinstance(getattr(backend, "hk", None), HKPrefill):
-        return  # another plugin's factory has it from HK's
+        return  # another plugin's factory got this backend from HK's
     why = refuse_server(name, runner) or has_parameters(type(backend).forward_extend, FORWARD).why
     why = why or foreign_method(type(backend), "sglang", "forward_extend")
     if refuse(why):
-        if not runner.is_draft_worker:  # of the same process as the model that HK serves
+        if not runner.is_draft_worker:  # it shares the served model's process
             routes.disable(ROUTE, why)
         logger.warning("hk_backend: SGLang serves attention without HK: %s", why)
         return
@@ -48,9 +48,9 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
 
 @cache
 def wrapper_of(parent: Any) -> Any:
-    """A subclass of backend class `parent` whose prefill HK computes.
+    """Makes a subclass of backend class `parent` whose prefill HK computes.
 
-    Its only base, or an object of the parent could not become one of it.
+    `parent` must be its only base, or an object of `parent` could not change its class to it.
     """
 
     class Wrapper(parent):  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""Per batch: what HK computes of it, built with the parent's metadata, before any layer runs.
+"""Plans per batch which rows HK computes, with the parent's metadata and before any layer runs.
 
-SGLang's scheduler may change its page tables as soon as the metadata of a step is made, so what HK
-needs of them is copied here. Nothing here waits for the device: lengths are known on the host.
+SGLang's scheduler may change its page tables once the metadata of a step is made, so HK copies what
+it needs of them here. Nothing waits for the device, as lengths are known on the host.
 """
 
 from __future__ import annotations
@@ -28,15 +28,22 @@ MODES_OF_THE_PARENT = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What HK does with one batch.
+    """HK's part in one batch.
 
-    With a `refusal` the whole batch is the parent's. Otherwise the rows `mine` are HK's and the
-    rows `theirs` (None: there are none) the parent's. `tokens`: HK's prefill tokens; `left`: the
-    parent's, by reason; None: not known on the host. `dummy`: they are not a user's.
+    With a `refusal` the parent computes the whole batch. Otherwise HK computes the rows `mine`, and
+    the parent the rows `theirs`.
 
-    `paged`: HK's keys are read from the pool. `step`: its rows (None: HK serves no layer), with a
-    block table only if `paged`; then `window_step` has that of the pool of sliding-window layers.
-    `num_tokens`: of the whole batch, padding apart. `window_slots`: where those layers write.
+    Args:
+        dummy: whether the tokens are not a user's.
+        tokens: HK's prefill tokens.
+        left: the parent's prefill tokens, by reason; None: not known on the host.
+        num_tokens: tokens of the whole batch, without padding.
+        paged: whether HK reads its keys from the pool.
+        mine: HK's rows.
+        step: plan of HK's rows, with a block table only if `paged`; None: HK serves no layer.
+        window_step: `step` with the block table of the pool of sliding-window layers.
+        window_slots: slots that sliding-window layers write.
+        theirs: the parent's rows; None: there are none.
     """
 
     batch: Any
@@ -53,8 +60,10 @@ class Plan:
     theirs: Selection | None = None
 
     def left_because(self, why: str, tokens: int) -> Mapping[str, int]:
-        """Prefill tokens of a call of `tokens` tokens that is the parent's, because of `why` or of
-        its rows."""
+        """Prefill tokens of a call that the parent computes, by reason.
+
+        The reason is `why`, or that of the rows. `tokens` are the call's tokens.
+        """
         if self.left is None:
             return {why: tokens}
         return self.left if why == self.refusal else {why: self.tokens + sum(self.left.values())}
@@ -68,27 +77,29 @@ def plan_batch(
     why_slower: Callable[[int], str] | None = None,
     serves: bool = True,
     cache_refusal: str = "",
+    off: str = "",
 ) -> Plan | None:
-    """The plan of a `ForwardBatch`; None: it holds no prefill.
+    """Plans a `ForwardBatch`; None if it holds no prefill.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
         reads_back: whether tokens of the batch itself are read from the pool, if HK can read it.
-        why_slower: why SGLang is faster for a batch whose longest prompt has so many tokens, in all
-            layers; nothing if HK is in some. Default: nobody asked.
-        serves: whether any layer is HK's; if none is, there may be no device to plan for.
-        cache_refusal: why HK cannot read the pool, or nothing.
+        why_slower: for the tokens of the longest prompt, the reason why SGLang is faster in all
+            layers; empty if HK is faster in some. None: not measured.
+        serves: whether HK serves any layer; if not, there may be no device to plan for.
+        cache_refusal: reason why HK cannot read the pool; empty if it can.
+        off: reason why the route is switched off; empty if it is on.
     """
     if batch.forward_mode in (ForwardMode.DECODE, ForwardMode.IDLE):
         return None
     query_lens, cached = batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu
     starts = np.cumsum([0, *(query_lens or ())])
-    refusal = refuse_batch(batch)
+    refusal = off or refuse_batch(batch)
     if refusal:
         known = query_lens is not None
         return Plan(batch, refusal, left={refusal: prefill_tokens(starts)} if known else None)
-    # rows that verify drafts come in batches of their own mode
+    # rows that verify drafts come in batches with a mode of their own
     split = split_rows(starts, np.diff(starts) + np.array(cached), cache_refusal=cache_refusal)
     if not split.tokens:
         return Plan(batch, next(iter(split.left)), left=split.left) if split.left else None
@@ -111,7 +122,7 @@ def plan_batch(
 
 
 def _with_steps(plan: Plan, pool: Any, req_to_token: torch.Tensor) -> Plan:
-    """The plan with HK's rows on the device."""
+    """Adds HK's rows on the device to the plan."""
     batch, mine = plan.batch, plan.mine
     assert mine is not None
     rows = len(batch.extend_seq_lens_cpu)
@@ -149,8 +160,10 @@ def page_slots(
     page_size: int,
     longest: int,
 ) -> torch.Tensor:
-    """A slot in each page of each row, `[rows, pages]`: that of the page's last token, because a
-    sliding window gives slots back from the front."""
+    """A slot in each page of each row, `[rows, pages]`.
+
+    The slot is that of the page's last token, as a sliding window returns slots from the front.
+    """
     ends = torch.arange(page_size - 1, longest + page_size - 1, page_size, device=seq_lens.device)
     last = (seq_lens.long() - 1).clamp(min=0)
     positions = torch.minimum(ends[None, :], last[:, None])
@@ -158,7 +171,7 @@ def page_slots(
 
 
 def refuse_batch(batch: Any) -> str:
-    """Batches that only the parent understands."""
+    """Reason why only the parent can compute a batch; empty if HK may."""
     mode = batch.forward_mode
     if mode not in SERVED_MODES:
         return MODES_OF_THE_PARENT.get(mode, f"forward mode {mode.name}")

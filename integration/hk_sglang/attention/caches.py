@@ -1,4 +1,4 @@
-"""The pool of a backend as HK writes it, reads it, and proves that it reads what is written."""
+"""The pool of a backend: HK writes it, reads it, and proves that it reads what was written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from hk_sglang.attention.pools import read_pool
 
 
 class Caches:
-    """Of the layers that have their keys in `pool`, a runner's `token_to_kv_pool`, beside `parent`;
-    `dtype`: of keys and values as models project them."""
+    """The KV pool of a model's layers, for HK beside `parent`.
+
+    Args:
+        pool: a runner's `token_to_kv_pool`.
+        dtype: dtype of keys and values as models project them.
+    """
 
     def __init__(self, pool: Any, parent: Parent, dtype: torch.dtype) -> None:
         self._pool = pool
@@ -26,12 +30,12 @@ class Caches:
 
     @property
     def narrowed(self) -> bool:
-        """Whether the pool holds another dtype."""
+        """Whether the pool's dtype differs from the model's."""
         return bool(self._pool.dtype != self._dtype)
 
     def paged(self, layer_id: int) -> PagedKV:
-        """The layer's part of the pool, described once per tensor that the pool holds."""
-        # asked each time: the pool waits here for a layer that is being loaded
+        """Description of the layer's part of the pool, made once per tensor that the pool holds."""
+        # ask each time: the pool waits here for a layer that is being loaded
         key, value = self._pool.get_kv_buffer(layer_id)
         known = self._known.get(layer_id)
         if known and (known[0] is key or _is_bound_alike(known[0], key)):
@@ -41,7 +45,7 @@ class Caches:
         return cache
 
     def write(self, layer: Any, place: Any, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Keys and values to the pool, by its own writer, divided as the parent's are."""
+        """Writes keys and values to the pool by its own writer, divided by the parent's scales."""
         scales = self._parent.scales(layer)
         if self._pool.dtype == k.dtype or not any(s is not None for s in scales):
             self._pool.set_kv_buffer(layer, place, k, v)
@@ -49,7 +53,7 @@ class Caches:
             self._pool.set_kv_buffer(layer, place, k.clone(), v.clone(), *scales)
 
     def read_scales(self, layer: Any) -> tuple[Any, Any]:
-        """What the operator multiplies an FP8 pool's keys and values by."""
+        """Factors by which the operator multiplies an FP8 pool's keys and values."""
         key, value = self._parent.scales(layer)
         return tuple(  # type: ignore[return-value]
             1.0 if scale is None else scale.float().view(1) if torch.is_tensor(scale) else scale
@@ -57,7 +61,7 @@ class Caches:
         )
 
     def prove(self, layer: Any) -> str:
-        """Whether what the writer writes is what HK reads; returns why not, or nothing."""
+        """Reason why HK does not read what the writer writes; empty if it does."""
 
         def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
             self.write(layer, KVWriteLoc(slots, swa_loc=slots), key, value)
@@ -74,5 +78,5 @@ class Caches:
 
 
 def _is_bound_alike(known: torch.Tensor, buffer: torch.Tensor) -> bool:
-    """Whether a pool's view, made anew at each call of an FP8 pool, is what it was."""
+    """Whether a view of the pool, which an FP8 pool makes anew at each call, is the known one."""
     return known.data_ptr() == buffer.data_ptr() and known.shape == buffer.shape

@@ -1,8 +1,8 @@
-"""Whether HK or its parent is faster for a kind of attention: both compute a fresh prompt.
+"""Measures whether HK or its parent is faster for a kind of attention, on a fresh prompt.
 
 The prompt lies in the server's own pool and page table, which no request uses while a model is
-loaded, so the parent is timed as it will serve. Both sides write the prompt's keys to the pool;
-neither makes metadata, as a step does that once for all layers. Sinks are left out.
+loaded, so the parent is timed as it will serve. Both sides write the prompt's keys to the pool.
+Neither makes metadata, as a step does that once for all layers. Sinks are left out.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from hk_sglang.limits import batch_tokens
 from hk_sglang.ranks import tensor_parallel
 
 PROMPTS = (32, 128, 512, 2048)
-"""The lengths of prompts to measure, as far as a server takes such."""
+"""Lengths of prompts to measure, as far as a server takes them."""
 REQUEST = 1
-"""The row of the page table that the prompt uses; 0 is the row of padding."""
+"""Row of the page table that the prompt uses; row 0 is that of padding."""
 
 Prompt = tuple[ForwardBatch, torch.Tensor, torch.Tensor, torch.Tensor]
-"""A batch, and its query `[tokens, heads * channels]`, keys and values `[tokens, heads,
-channels]`."""
+"""A batch, query `[tokens, heads * channels]`, and keys and values `[tokens, heads, channels]`."""
 
 
 class Prefill(Protocol):
-    """HK's part of a backend (`prefill.HKPrefill`), as much of it as a contest needs."""
+    """The parts of HK's backend (`prefill.HKPrefill`) that a contest needs."""
 
     def rehearse(self, batch: Any) -> None:
-        """Make the metadata of a batch that nobody waits for, the parent's and HK's."""
+        """Makes the metadata of a batch without a request, the parent's and HK's."""
 
     def attend(
         self, q: Any, k: Any, v: Any, layer: Any, batch: Any, save_kv_cache: bool, extra: Any
@@ -44,13 +43,16 @@ class Prefill(Protocol):
 
 
 class Evidence:
-    """Who computes each kind of a model's attention layers: `hk`, or the parent `backend`.
+    """Decides whether HK or the parent `backend` computes each kind of a model's attention layers.
 
     Attributes:
-        slower: why the parent computes the current batch faster, by the `id` of a decision.
+        slower: reason why the parent is faster for the current batch, by the `id` of a decision.
 
     Args:
-        backend: SGLang's `name`, of `runner`; not wrapped yet.
+        hk: HK's part of the backend.
+        backend: the parent, not wrapped yet.
+        name: SGLang's name of the backend.
+        runner: the runner of the backend.
     """
 
     def __init__(self, hk: Prefill, backend: Any, name: str, runner: Any) -> None:
@@ -61,7 +63,7 @@ class Evidence:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Around the decisions on the model's layers: only they may be measured."""
+        """Context for the decisions on the model's layers; only these layers may be measured."""
         self._loading = True
         try:
             with borrowed(self._runner):
@@ -70,15 +72,18 @@ class Evidence:
             self._loading = False
 
     def decision_on(self, layer: Any, request: AttentionRequest) -> Decision:
-        """The decision on `layer`, one for all that are alike."""
+        """The decision on `layer`, shared by all layers of its kind."""
         kind = kind_of(request, self._runner.token_to_kv_pool, self._name)
         if kind not in self._decisions:
             self._decisions[kind] = decide(kind, lambda: self._contest(layer), tensor_parallel())
         return self._decisions[kind]
 
     def why_slower(self, longest: int) -> str:
-        """Set `slower` for a batch whose longest prompt has `longest` tokens; returns the reason if
-        the parent computes all kinds faster. A contest's batches are HK's."""
+        """Sets `slower` for a batch whose longest prompt has `longest` tokens.
+
+        Returns the reason if the parent is faster in all kinds. During a contest HK computes the
+        batch.
+        """
         if self._loading:
             self.slower = {}
             return ""
@@ -96,7 +101,8 @@ def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
     """The kind of a layer that HK could serve.
 
     Args:
-        pool: the runner's `token_to_kv_pool`. parent: SGLang's name of the backend.
+        pool: the runner's `token_to_kv_pool`.
+        parent: SGLang's name of the backend.
     """
     heads = f"{request.num_heads}/{request.num_kv_heads} heads of {request.head_size}"
     facts = [str(request.dtype).removeprefix("torch."), heads]
@@ -110,7 +116,7 @@ def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
 
 
 def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
-    """Let both compute the same prompts in `layer`, one of the model's.
+    """Makes both sides compute the same prompts in `layer`, one of the model's.
 
     Args:
         backend: the parent, not yet wrapped; its pool is `borrowed`.
@@ -151,7 +157,8 @@ def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
 
 @contextmanager
 def borrowed(runner: Any) -> Iterator[None]:
-    """Leave page tables as they were. What a prompt left in the pool is nobody's."""
+    """Restores the page tables afterwards. What a prompt leaves in the pool belongs to no
+    request."""
     tables = runner.req_to_token_pool.req_to_token
     held = tables[REQUEST].clone()
     mapping = getattr(runner.token_to_kv_pool, "full_to_swa_index_mapping", None)
@@ -165,7 +172,7 @@ def borrowed(runner: Any) -> Iterator[None]:
 
 
 def batch_of(tokens: int, runner: Any) -> ForwardBatch:
-    """A batch of one fresh prompt, in the pool's pages from 1 on, as a scheduler makes it."""
+    """Makes a batch of one fresh prompt, in the pool's pages from 1 on, as a scheduler does."""
     pool, device = runner.token_to_kv_pool, runner.device
     slots = torch.arange(pool.page_size, pool.page_size + tokens, device=device)
     runner.req_to_token_pool.req_to_token[REQUEST, :tokens] = slots.to(torch.int32)
@@ -198,7 +205,7 @@ def batch_of(tokens: int, runner: Any) -> ForwardBatch:
 
 
 def _places(pool: Any) -> int:
-    """The tokens that the smallest pool of a hybrid model takes: a batch has slots in each."""
+    """Tokens that fit the smallest pool of a hybrid model, as a batch has slots in each."""
     parts = [getattr(pool, name, None) for name in ("full_kv_pool", "swa_kv_pool")]
     return min(int(part.size) for part in (pool, *parts) if part is not None)
 
@@ -206,7 +213,7 @@ def _places(pool: Any) -> int:
 def tensors(
     tokens: int, layer: Any, runner: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Random query, keys and values."""
+    """Makes random query, keys and values."""
     generator = torch.Generator(runner.device).manual_seed(0)
 
     def random(heads: int) -> torch.Tensor:

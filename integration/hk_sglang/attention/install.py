@@ -1,8 +1,8 @@
-"""The factories of SGLang's attention backends, each followed by HK's wrapping.
+"""Replaces the factories of SGLang's attention backends by ones that also wrap the backend.
 
 `ATTENTION_BACKENDS` (sglang/srt/layers/attention/attention_registry.py) holds a factory per name.
-Each is replaced by one that calls it and then hands its backend to HK, if that is the backend of
-the runner's prefill. Names, and with them everything that SGLang decides by name, stay.
+Each new factory calls the old one, and hands the backend to HK if it serves the runner's prefill.
+Names stay the same, and so does everything that SGLang decides by name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hk_backend.routing.routes import routes
 logger = loggers.of("sglang", "attention")
 
 Factory = Callable[[Any], Any]
-"""From a ModelRunner to its attention backend."""
+"""Makes the attention backend of a ModelRunner."""
 
 
 def register_attention() -> str:
-    """Replace the factories; returns why not, or nothing. Harmless to call again."""
+    """Replaces the factories; returns the reason why not, or nothing. Harmless to call again."""
     from hk_sglang.contract import check_engine
 
     verdict = check_engine()
@@ -43,11 +43,11 @@ def register_attention() -> str:
 
 
 BUILDER = "_build_full_attention_backend_from_str"
-"""SGLang's function that looks a factory up, after all plugins are loaded."""
+"""Name of SGLang's function that looks up a factory, after all plugins are loaded."""
 
 
 def route_all() -> None:
-    """Replace the factories that are not routed yet, another plugin's among them."""
+    """Replaces the factories that are not yet replaced, those of other plugins included."""
     from sglang.srt.layers.attention.attention_registry import (
         ATTENTION_BACKENDS,
         register_attention_backend,
@@ -59,13 +59,13 @@ def route_all() -> None:
 
 
 def _build(original: Callable[..., Any], **arguments: Any) -> Any:
-    """Build a backend, by a factory that another plugin registered after HK, too."""
+    """Builds a backend, also by a factory that another plugin registered after HK."""
     route_all()
     return original(**arguments)
 
 
 def routed(name: str, factory: Factory) -> Factory:
-    """`factory` of the backend `name`, whose product HK wraps where it serves prefill."""
+    """Makes a factory of the backend `name`, whose result HK wraps if it serves prefill."""
 
     @wraps(factory)
     def make(runner: Any) -> Any:
@@ -74,13 +74,13 @@ def routed(name: str, factory: Factory) -> Factory:
             return backend  # the decode half of a pair
         try:
             if ROUTE not in get_config().backend:
-                return backend  # the flag was that of an earlier server of this process
+                return backend  # the flag belonged to an earlier server of this process
             from hk_sglang.attention.backend import wrap as wrap_backend
 
             wrap_backend(backend, name, runner)
         except StrictError:
-            raise  # past SGLang's scheduler, which stops the server
-        except Exception as error:  # a broken installation of ours must not break the engine
+            raise  # SGLang's scheduler does not catch it, which stops the server
+        except Exception as error:  # a broken HK installation must not break the engine
             why = f"HK cannot be loaded: {type(error).__name__}: {error}"
             routes.disable(ROUTE, why)
             logger.exception("hk_backend: SGLang serves attention without HK: %s", why)

@@ -1,4 +1,4 @@
-"""Whether HK serves a layer: a `RadixAttention`, as a model makes it, against HK's envelope."""
+"""Decides whether HK serves a layer, a `RadixAttention` as a model makes it, by HK's envelope."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
 
 @dataclass
 class ServedLayer:
-    """What HK knows of a layer.
+    """The knowledge of HK about one layer.
 
-    `refusal`: why its prefill is the parent's; `cache_refusal`: why HK cannot read its cache (then
-    HK still serves batches without cached tokens); both empty if HK may. `decision`: for which
-    lengths of prompts HK is faster; None: nobody asked. `arguments`: those of
-    `ops.attention_prefill` that never change. `route`: its calls. `in_window_pool`: see
-    `pools.is_window_layer`.
+    Args:
+        arguments: those of `ops.attention_prefill` that never change.
+        route: the layer's calls.
+        refusal: reason why the parent computes its prefill; empty if HK may.
+        cache_refusal: reason why HK cannot read its cache, and serves only batches without cached
+            tokens; empty if it can.
+        decision: the lengths of prompts for which HK is faster; None: not measured.
+        in_window_pool: see `pools.is_window_layer`.
     """
 
     request: AttentionRequest
@@ -37,31 +40,34 @@ class ServedLayer:
     _sinks_refusal: str | None = None
 
     def sinks_refusal(self) -> str:
-        """Why HK does not serve it with sinks, which come with each call, or nothing."""
+        """Reason why HK does not serve the layer with sinks, which come with a call; or empty."""
         if self._sinks_refusal is None:
             self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
         return self._sinks_refusal
 
 
 def layers_of(model: Any) -> list[Any]:
-    """The attention layers of `model`; SGLang's models that are made by transformers keep theirs in
-    a dictionary (models/transformers.py)."""
+    """The attention layers of `model`.
+
+    Models that SGLang makes by transformers keep theirs in a dictionary (models/transformers.py).
+    """
     kept = getattr(model, "attention_instances", None) or {}
     found = [each for each in model.modules() if isinstance(each, RadixAttention)]
     return [*found, *(each for each in kept.values() if each not in found)]
 
 
 def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> ServedLayer:
-    """Ask the envelope about `layer`.
+    """Asks the envelope about `layer`.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
-        dtype: of the model's activations; `device_type`: of torch, `cuda` on ROCm.
+        dtype: dtype of the model's activations.
+        device_type: torch's device type, `cuda` on ROCm.
     """
     window = layer.sliding_window_size
     arguments = {
         "scale": layer.scaling,
-        # SGLang counts the keys behind the query, HK the query's own too (model files: window - 1)
+        # SGLang counts the keys behind the query, HK also the query's own (model files: window - 1)
         "sliding_window": window + 1 if window is not None and window > -1 else None,
         "logits_soft_cap": layer.logit_cap or None,
     }
@@ -83,12 +89,12 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
 
 
 def refuse_layer(layer: Any) -> str:
-    """Kinds of attention that are not a decoder's over its own tokens, or not in the operator."""
+    """Reason why HK does not serve a kind of attention: not a decoder's, or not in the operator."""
     if layer.is_cross_attention:
         return "cross attention"
     if layer.attn_type is not AttentionType.DECODER:
         return f"attention type {layer.attn_type.value}"
-    if layer.v_head_dim != layer.qk_head_dim:  # the operator serves them; no pool of theirs is read
+    if layer.v_head_dim != layer.qk_head_dim:  # the operator serves them; HK reads no such pool
         return f"values of {layer.v_head_dim} channels, keys of {layer.qk_head_dim}"
     if layer.use_irope:
         return "chunked local attention"

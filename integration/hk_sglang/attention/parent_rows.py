@@ -1,8 +1,8 @@
 """The parent's rows of a batch that it shares with HK, computed by the parent's own prefill.
 
-A parent keeps the metadata of one batch, partly in buffers that it fills again for the next. So
-these rows have a shallow copy of the parent, whose metadata are copies too, made before the
-parent's own of the whole batch.
+A parent keeps the metadata of one batch, partly in buffers that it refills for the next. So these
+rows get a shallow copy of the parent with copies of metadata. They are made before the parent's own
+metadata of the whole batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hk_backend.engine.rows import Selection
 
 @dataclass(frozen=True, eq=False)
 class ParentRows:
-    """`rows` of a batch, as the `batch` of these alone, and the `parent` that has its metadata."""
+    """The `rows` of a batch, a `batch` of these alone, and a `parent` with its metadata."""
 
     rows: Selection
     batch: Any
@@ -35,8 +35,10 @@ class ParentRows:
         extra: dict[str, Any],
         out: torch.Tensor,
     ) -> None:
-        """The parent's attention of these rows into their places in `out`, from a pool that holds
-        the keys of the whole batch; arguments as of `HKPrefill.attend`."""
+        """Writes the parent's attention of these rows to their places in `out`.
+
+        The pool must hold the keys of the whole batch. Arguments are those of `HKPrefill.attend`.
+        """
         q, k, v = (self.rows.of_tokens(tensor) for tensor in (q, k, v))
         part = self.parent.forward_extend(q, k, v, layer, self.batch, False, **extra)
         room = self.rows.room(out)
@@ -45,7 +47,7 @@ class ParentRows:
 
 
 def parent_rows(parent: Any, backend: Any, batch: Any, rows: Selection) -> ParentRows:
-    """The `rows` of `batch`, with metadata by class `parent` of `backend`."""
+    """The `rows` of `batch`, with metadata that class `parent` of `backend` makes."""
     part = batch_of(batch, rows)
     own = copy(backend)
     own.__class__ = parent
@@ -80,7 +82,7 @@ def _listed(numbers: Sequence[int], rows: Selection) -> list[int]:
 
 
 def _copied(metadata: Any) -> Any:
-    """The same in memory of its own: what a parent makes lies in its buffers."""
+    """A copy of the metadata in memory of its own, as a parent's metadata lies in its buffers."""
     if isinstance(metadata, torch.Tensor):
         return metadata.clone()
     if isinstance(metadata, tuple):

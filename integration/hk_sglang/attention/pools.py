@@ -1,7 +1,7 @@
-"""How the KV pool stores keys and values: from SGLang's tensors to `PagedKV`, nothing copied.
+"""Describes the KV pool: from SGLang's tensors to `PagedKV`, without copies.
 
 A pool of SGLang (sglang/srt/mem_cache/memory_pool.py, `MHATokenToKVPool`) has two tensors per
-layer, in one of three layouts. The page 0 belongs to no request: padding is written there.
+layer, in one of three layouts. Page 0 belongs to no request: padding is written there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYOUTS = {
 
 
 def is_window_layer(pool: Any, layer_id: int) -> bool:
-    """Whether a layer's keys are in the smaller pool of sliding-window layers, by its own slots."""
+    """Whether a layer's keys are in the smaller pool of sliding-window layers, with own slots."""
     mapping = getattr(pool, "layers_mapping", None)
     return mapping is not None and bool(mapping[layer_id][1])
 
@@ -33,7 +33,7 @@ def part_of(pool: Any, layer_id: int) -> Any:
 
 
 def refuse_pool(pool: Any, layer_id: int) -> str:
-    """Why HK does not write to or read from the pool of a layer, or nothing."""
+    """Reason why HK does not write or read the pool of a layer; empty if it does."""
     from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
     from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
@@ -52,12 +52,12 @@ def refuse_pool(pool: Any, layer_id: int) -> str:
 
 
 def layouts_of(pool: Any, layer_id: int) -> tuple[str, str]:
-    """The layout strings of a layer's keys and values (see `PagedKV`)."""
+    """Layout strings of a layer's keys and values (see `PagedKV`)."""
     return LAYOUTS[part_of(pool, layer_id).kv_cache_layout]
 
 
 def read_pool(pool: Any, layer_id: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
-    """Describe a layer's tensors, as `pool.get_kv_buffer` hands them over."""
+    """Describes the tensors of a layer that `pool.get_kv_buffer` returned."""
     part = part_of(pool, layer_id)
     key_layout, value_layout = LAYOUTS[part.kv_cache_layout]
     if part.kv_cache_layout == "nhd":
@@ -66,6 +66,6 @@ def read_pool(pool: Any, layer_id: int, key: torch.Tensor, value: torch.Tensor) 
 
 
 def _pages(slots: torch.Tensor, page_size: int) -> torch.Tensor:
-    """`[slots, H, D]` as `[pages, page_size, H, D]`."""
+    """View of `[slots, H, D]` as `[pages, page_size, H, D]`."""
     pages = slots.shape[0] // page_size
     return slots[: pages * page_size].view(pages, page_size, *slots.shape[1:])

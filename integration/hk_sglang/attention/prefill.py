@@ -1,6 +1,6 @@
-"""HK's part of a wrapped backend: which layers it serves, and each of their prefill calls.
+"""HK's part of a wrapped backend: the layers that it serves, and each of their prefill calls.
 
-Every call is counted: served, or left to the parent with its reason.
+Every call is counted, as served or as left to the parent with its reason.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ NO_STEP = "a layer that the model did not have when its batch was planned"
 
 
 class HKPrefill:
-    """Beside `backend`, SGLang's `name`, of `runner`.
+    """HK's prefill beside a parent backend.
 
     Args:
+        backend: the parent.
+        name: SGLang's name of the parent.
+        runner: the runner of the parent.
         measured: whether HK serves only what it computes faster than `backend`.
 
     Raises:
-        StrictError: a layer of the model is not served, and HK_STRICT=1.
+        StrictError: a layer of the model is not served, with HK_STRICT=1.
     """
 
     def __init__(self, backend: Any, name: str, runner: Any, measured: bool = True) -> None:
@@ -64,7 +67,7 @@ class HKPrefill:
         self._say(name)
 
     def _say(self, name: str) -> None:
-        """In one line what is routed; in another one each reason for which a layer is not."""
+        """Logs in one line what is routed, and in one line each reason why layers are not."""
         left = Counter(layer.refusal for layer in self._layers.values() if layer.refusal)
         served = len(self._layers) - left.total()
         if served:
@@ -83,7 +86,7 @@ class HKPrefill:
             logger.warning("hk_backend: requests with cached tokens are left to %s: %s", name, why)
 
     def _served(self, layer: Any) -> ServedLayer:
-        """What HK knows of `layer`; asked once, and its cache proven."""
+        """HK's knowledge of `layer`, found once; its cache is proven then."""
         served = self._layers.get(layer)
         if served is None:
             served = judge(layer, self._pool, self._dtype, self._device_type)
@@ -100,7 +103,7 @@ class HKPrefill:
 
     @contextmanager
     def planned(self, batch: Any) -> Iterator[None]:
-        """Around the making of the parent's metadata, whose methods may call each other."""
+        """Context for the making of the parent's metadata, whose methods may call each other."""
         if self._planning:
             yield
             return
@@ -112,7 +115,7 @@ class HKPrefill:
             self._planning = False
 
     def _plan_of(self, batch: Any) -> Plan | None:
-        if get_is_capture_mode():  # what is captured replays without Python: the parent's only
+        if get_is_capture_mode():  # captured work replays without Python, so the parent computes it
             return Plan(batch, "graph capture", dummy=True)
         try:
             table = self._backend.req_to_token_pool.req_to_token
@@ -126,6 +129,7 @@ class HKPrefill:
                 self._evidence.why_slower if self._evidence else None,
                 bool(served),
                 unreadable,
+                routes.verdict(ROUTE).why,
             )
             if plan is not None and plan.theirs is not None and served:
                 parent = type(self._backend).__base__
@@ -135,8 +139,10 @@ class HKPrefill:
             return Plan(batch, survive(logger, error))
 
     def rehearse(self, batch: Any) -> None:
-        """Plan a batch that nobody waits for, while the backend is not wrapped yet. Its calls are
-        counted as dummy ones, and HK_CHECK does not compare them."""
+        """Plans a batch without a request, before the backend is wrapped.
+
+        Its calls count as dummy calls, and HK_CHECK does not compare them.
+        """
         with self.planned(batch):
             self._backend.init_forward_metadata(batch)
         assert self._plan is not None
@@ -154,10 +160,11 @@ class HKPrefill:
         save_kv_cache: bool,
         extra: dict[str, Any],
     ) -> torch.Tensor | None:
-        """The output of a layer's extend, of the shape of `q`; None: the parent's to compute.
+        """Computes a layer's extend, in the shape of `q`; None if the parent has to.
 
         Args:
-            q: `[tokens, num_heads * head_size]`; `k`, `v`: `[tokens, num_kv_heads, head_size]`.
+            q: `[tokens, num_heads * head_size]`.
+            k, v: `[tokens, num_kv_heads, head_size]`.
             extra: further arguments of the call, by SGLang's names.
         """
         plan = self._plan
@@ -186,7 +193,7 @@ class HKPrefill:
     def _why(
         self, plan: Plan, layer: Any, q: torch.Tensor, k: torch.Tensor | None, extra: dict[str, Any]
     ) -> str:
-        """Why this call is the parent's, or nothing: HK may serve it."""
+        """Reason why the parent computes this call; empty if HK may serve it."""
         if routes.is_disabled(ROUTE):
             return routes.verdict(ROUTE).why
         served = self._layers.get(layer)
@@ -195,10 +202,10 @@ class HKPrefill:
                 served = self._served(layer)
             except StrictError:
                 raise
-            except Exception as error:  # a layer that is none of the model's, and like none of them
+            except Exception as error:  # the layer is not one of the model's, and unlike them
                 return survive(logger, error)
         sinks = "" if extra.get("sinks") is None else served.sinks_refusal()
-        refusal = served.refusal or sinks or plan.refusal  # the layer's first
+        refusal = served.refusal or sinks or plan.refusal  # the layer's reason comes first
         if refusal:
             return refusal
         if self._evidence and (slower := self._evidence.slower.get(id(served.decision))):
@@ -209,7 +216,7 @@ class HKPrefill:
             return served.cache_refusal
         if k is None:
             return "no keys handed over"
-        rows = q.size(0)  # a fifth of the time of `len`
+        rows = q.size(0)  # takes a fifth of the time of `len`
         if rows < plan.num_tokens or k.size(0) != rows:
             return "queries or keys of other tokens than the batch's"
         if q.dtype is not self._dtype or k.dtype is not self._dtype:
@@ -224,10 +231,10 @@ class HKPrefill:
     def _attention(
         self, plan: Plan, layer: Any, tensors: Any, save_kv_cache: bool, extra: dict[str, Any]
     ) -> str:
-        """HK's attention of query, keys and values into the last of `tensors`; returns why the
-        parent must compute the batch instead, if so.
+        """Writes HK's attention of query, keys and values to the last of `tensors`.
 
-        The parent then writes the cache again: the same keys to the same slots.
+        Returns the reason if the parent must compute the batch instead. The parent then writes the
+        cache again: the same keys to the same slots.
         """
         served = self._layers[layer]
         step, mine, paged = plan.step, plan.mine, None
@@ -270,8 +277,10 @@ class HKPrefill:
         tensors: LayerTensors,
         sinks: torch.Tensor | None,
     ) -> dict[str, Any]:
-        """The operator's arguments, but for the step's; keys and values from where the parent would
-        read them."""
+        """The operator's arguments except the step's.
+
+        Keys and values come from where the parent would read them.
+        """
         served = self._layers[layer]
         query, key, value, out = tensors
         heads = (-1, layer.tp_q_head_num, layer.qk_head_dim)

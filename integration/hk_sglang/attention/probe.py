@@ -1,6 +1,6 @@
 """Layers over a parent that computes nothing, for `hk-backend bench launch`.
 
-The write to the KV pool is left out: it is the pool's own, with HK and without.
+The write to the KV pool is left out, as it is the pool's own with HK and without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hk_sglang.attention.prefill import HKPrefill
 
 PAGE_SIZE = 16
 PARENT = "triton"
-"""Whose name, and reading of the pool, the parent has."""
+"""SGLang's name of the parent, which decides how HK reads the pool."""
 
 
 class Parent:
@@ -32,15 +32,15 @@ class Parent:
         self.token_to_kv_pool, self.req_to_token_pool = pool, tables
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def forward_extend(self, q: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
-        """Nothing: what it is given."""
+        """Returns the query unchanged."""
         return q
 
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
-    """The forwards of `count` layers in a step of `rows` (query and cached tokens of each)."""
+    """Returns the forwards of `count` layers in a step with `rows` (query and cached tokens)."""
     configuration = get_context().override_server_args(device="cpu")
     configuration.install()
     try:

@@ -1,4 +1,4 @@
-"""What of a server's configuration HK does not serve."""
+"""Server configurations that HK does not serve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from hk_sglang.flags import prefill_choice
 
 
 def refuse_server(name: str, runner: Any) -> str:
-    """Why nothing of `runner`'s prefill is HK's, or nothing; `name`: of its prefill backend."""
+    """Reason why HK serves none of `runner`'s prefill; empty if it may.
+
+    `name` is the prefill backend's.
+    """
     chosen = prefill_choice(runner.server_args)
     if chosen is not None:
         return f"the server's own choice of {chosen} for prefill"
@@ -23,7 +26,7 @@ def refuse_server(name: str, runner: Any) -> str:
 
 
 def refuse_parallel() -> str:
-    """Ways to split a sequence or a batch over devices that HK does not understand."""
+    """Reason why HK does not support how a sequence or a batch is split over devices; or empty."""
     from sglang.srt.runtime_context import get_disagg, get_exec, get_parallel
 
     if get_parallel().attn_cp_size > 1:

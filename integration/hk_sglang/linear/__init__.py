@@ -5,15 +5,15 @@ contest.py       whether HK or SGLang is faster for a layer, measured
 arrivals.py      parameters that are empty except while they are loaded
 unquantized.py   layers of bf16, fp16 and fp32 checkpoints
 head.py          the LM head, and embeddings that act as one
-schemes.py       what SGLang's configurations say about a quantised layer, in HK's names
+schemes.py       a quantised layer's formats and scales, from SGLang's configurations
 checkpoints.py   layers of quantised checkpoints
-rotated.py       those with rotated weights, which only HK serves
+rotated.py       layers with rotated weights, which only HK serves
 sizes.py         tensors that are too short
 quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
-allow_list.py    those on ROCm
+allow_list.py    allows these methods on ROCm
 loading.py       tensors named in errors, dummy weights, a weight update that fails
 reading.py       packed weights that SGLang reads by name, to keep or to save them
 model.py         after a model is loaded: which of its layers HK serves, and why not the others
-contract.py      what all of this relies on in SGLang
-install.py       installs all of it once
+contract.py      SGLang's classes and signatures that the route needs
+install.py       installs the route once
 """

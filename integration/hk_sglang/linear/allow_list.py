@@ -1,7 +1,7 @@
 """Allows the hk_* methods on ROCm, where SGLang's model configuration lists the allowed methods.
 
-The list is a local variable of `ModelConfig._verify_quantization`, consulted only `if is_hip()`.
-While a model with one of these methods is verified, `is_hip()` therefore answers no.
+The list is a local variable of `ModelConfig._verify_quantization`, which reads it only
+`if is_hip()`. So `is_hip()` answers no while a model with one of these methods is verified.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TARGET = "sglang.srt.configs.model_config.ModelConfig._verify_quantization"
 
 
 def install() -> None:
-    """Register the hook, which SGLang applies after all plugins; harmless to call again."""
+    """Registers the hook, which SGLang applies after all plugins; harmless to call again."""
     if all(hook is not verify for _, hook, _ in HookRegistry._hooks.get(TARGET, ())):
         HookRegistry.register(TARGET, verify, HookType.AROUND)
 
 
 def verify(original: Callable[[Any], None], config: Any) -> None:
-    """`ModelConfig._verify_quantization`."""
+    """Replaces `ModelConfig._verify_quantization`."""
     if _method_of(config) not in FORMATS_OF:
         original(config)
         return

@@ -1,10 +1,11 @@
 """Parameters that are empty except while they are loaded.
 
-SGLang updates the weights of a running server in the same way as it first loaded them: through each
+SGLang updates the weights of a running server just as it first loaded them: through each
 parameter's `weight_loader`, some or all of a model's tensors, in any order. So a parameter that HK
-has packed stays registered, without elements. The first tensor that arrives for it reallocates its
-memory, marked as not loaded yet. When the last one has arrived, or SGLang says that it has loaded
-everything, HK packs it again.
+has packed stays registered, without elements.
+
+The first tensor that arrives for it reallocates its memory, marked as not loaded yet. When the last
+one has arrived, or SGLang reports that it has loaded everything, HK packs it again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def releasing(
     shared: tuple[str, ...] = (),
     whole: Callable[[Any], None] | None = None,
 ) -> Iterator[None]:
-    """Around the packing of a layer: `release`, whether it succeeds or, in an update, not."""
+    """Context for packing a layer, which is then released, in an update even after a failure."""
     try:
         yield
     except CheckpointError:
@@ -46,10 +47,10 @@ def release(
     shared: tuple[str, ...] = (),
     whole: Callable[[Any], None] | None = None,
 ) -> None:
-    """Free parameters of `layer` until they are loaded again.
+    """Frees parameters of `layer` until they are loaded again.
 
     Args:
-        shared: parameters of the same memory.
+        shared: parameters with the same memory.
         whole: called with `layer` as soon as every shard of a parameter has arrived.
     """
     freed = 0
@@ -68,7 +69,7 @@ def release(
 def expect(
     layer: Any, name: str, shape: torch.Size, whole: Callable[[Any], None] | None = None
 ) -> None:
-    """Let a parameter of `layer` be empty until a tensor arrives that it takes."""
+    """Makes a parameter of `layer` empty until a tensor for it arrives."""
     parameter: Any = layer._parameters[name]
     parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
     parameter.hk_shape = shape
@@ -93,14 +94,14 @@ def expect(
 
 
 def expect_all(parameter: Any) -> None:
-    """Memory for a parameter that is about to be filled, not through its `weight_loader`."""
+    """Allocates a parameter that is about to be filled without its `weight_loader`."""
     give_memory(parameter)
     if hasattr(parameter, "hk_arrived"):
         parameter.hk_arrived |= parameter.hk_shards
 
 
 def give_memory(parameter: Any) -> None:
-    """Memory for a parameter that is without, marked as not loaded."""
+    """Allocates a parameter that is empty, and marks its values as not loaded."""
     shape = getattr(parameter, "hk_shape", None)
     if shape is None or parameter.numel():
         return
@@ -114,6 +115,6 @@ def give_memory(parameter: Any) -> None:
 
 
 def arrived_shards(layer: Any) -> set[int]:
-    """The shards that were loaded since `layer` was released."""
+    """Numbers of the shards that were loaded since `layer` was released."""
     found: set[int] = layer.__dict__.get("hk_arrived", set())
     return found

@@ -1,4 +1,4 @@
-"""Layers of quantised checkpoints: HK's method in place of SGLang's, where HK serves them.
+"""Layers of quantised checkpoints, for which HK's method replaces SGLang's if HK serves them.
 
 The layer gets the checkpoint's own tensors, every shard with its own scale. Once all are loaded,
 they are packed and released. SGLang's method computes the layers that HK does not serve.
@@ -54,7 +54,7 @@ logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:
-    """Make SGLang's configurations return HK's method for layers; idempotent."""
+    """Makes SGLang's configurations return HK's method for layers; idempotent."""
     known = linear.WEIGHT_LOADER_V2_SUPPORTED
     for name in ("HKLinearMethod", "HKOnlineLinearMethod"):
         if name not in known:
@@ -84,7 +84,7 @@ def _choosing(original: Any) -> Any:
             if left.args:
                 return left_to_sglang(layer, prefix, str(left), stock)
             return stock(layer)
-        except Exception as error:  # a configuration that SGLang has an error of its own for
+        except Exception as error:  # SGLang has an error of its own for such a configuration
             return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
         return HKLinearMethod(scheme, Stock(stock, type(self).__name__))
 
@@ -93,9 +93,13 @@ def _choosing(original: Any) -> Any:
 
 
 def _scheme(config: Any, layer: Any, prefix: str, theirs: str) -> Scheme:
-    """
+    """The scheme of a layer that HK may serve.
+
     Args:
         theirs: another plugin's function that chooses methods in place of SGLang's; or empty.
+
+    Raises:
+        Left: HK does not serve such a layer.
     """
     rotation = rotation_of_layer(config, layer, prefix)
     with no_other(prefix, rotation):
@@ -107,7 +111,7 @@ def _scheme(config: Any, layer: Any, prefix: str, theirs: str) -> Scheme:
 
 
 def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[Any], Any]) -> Any:
-    """SGLang's own method for `layer`; if there is none, the log says both reasons."""
+    """SGLang's own method for `layer`; if there is none, the log has both reasons."""
     layer.__dict__["hk_left"] = why
     try:
         return stock(layer)
@@ -117,7 +121,7 @@ def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[Any], Any])
 
 
 class HKMethod(LinearMethodBase):  # type: ignore[misc]
-    """What HK's methods share."""
+    """The base of HK's methods."""
 
     def __init__(self) -> None:
         # SGLang's loader asks a method's configuration for the size of blocks
@@ -125,10 +129,11 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
         self.weight_block_size = [FP8_BLOCK, FP8_BLOCK]
 
     def apply(self, layer: Any, x: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """
+        """Computes the layer.
+
         Args:
-            x: rows; or FP8 codes that a model's fused kernel has made of them, as SGLang hands them
-                over: with their scales, and perhaps the dtype of the rows.
+            x: rows; or FP8 codes that a model's fused kernel has made of them. SGLang passes codes
+                with their scales, and perhaps the dtype of the rows.
         """
         if not isinstance(x, tuple):
             return apply(layer, x, bias)
@@ -138,11 +143,11 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
 
 
 class HKLinearMethod(HKMethod):
-    """Of a checkpoint that holds a quantised weight.
+    """The method for layers of a checkpoint with quantised weights.
 
     Args:
         stock: SGLang's own method, for a layer that HK does not serve.
-        name: of the method, where there is no other.
+        name: name of HK's method, if there is no `stock`.
     """
 
     def __init__(self, scheme: Scheme, stock: Stock | None = None, name: str = "") -> None:
@@ -159,9 +164,10 @@ class HKLinearMethod(HKMethod):
         params_dtype: torch.dtype,
         **extra: Any,
     ) -> None:
-        """
+        """Creates the parameters of a layer, for HK or SGLang.
+
         Raises:
-            ValueError, RotationError: a layer that HK does not serve and nothing else can compute.
+            ValueError, RotationError: HK does not serve the layer and nothing else can compute it.
         """
         sizes = {
             "input_size_per_partition": input_size_per_partition,
@@ -278,7 +284,7 @@ class HKLinearMethod(HKMethod):
 
 
 def _blocks_verdict(widths: list[int], n_ranks: int, k: int, k_ranks: int) -> Verdict:
-    """Whether 128x128 blocks are where the scales of a rank's part are."""
+    """Whether the 128x128 blocks of a rank's part match its scales."""
     if k_ranks > 1 and k % FP8_BLOCK:
         return refused(f"{k} input features on a rank do not end on a block of {FP8_BLOCK}")
     return verdict_on_blocks(widths, n_ranks)
@@ -287,7 +293,7 @@ def _blocks_verdict(widths: list[int], n_ranks: int, k: int, k_ranks: int) -> Ve
 def _scale_maker(
     scheme: Scheme, layer: Any, n: int, k: int, loader: Any
 ) -> Callable[[], torch.nn.Parameter]:
-    """Makes parameters for the scales of a weight `[n, k]`, all of them in the same memory."""
+    """Returns a maker of parameters, with shared memory, for the scales of a weight `[n, k]`."""
     if scheme.scale_kind == "tensor":
         data = torch.empty(len(layer.logical_widths), dtype=torch.float32)
         return lambda: PerTensorScaleParameter(data=data, weight_loader=loader)

@@ -1,4 +1,4 @@
-"""Whether HK or SGLang is faster for a linear layer, measured before the layer is packed.
+"""Measures whether HK or SGLang is faster for a linear layer, before the layer is packed.
 
 SGLang's side is its own method, as it was before HK changed it, over a stand-in for the layer. Both
 sides compute without a bias. A layer's answer is kept, so new weights are never measured.
@@ -31,19 +31,18 @@ from hk_sglang.ranks import tensor_parallel
 
 ENGINE = "SGLang"
 Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
-"""Makes a stand-in that HK's weight is attached to, and SGLang's own product; may raise
-`NoContest`."""
+"""Makes a stand-in with HK's weight attached, and SGLang's own product; may raise `NoContest`."""
 HEAD_ROWS = 64
-"""The most rows of an LM head that are measured: it sees one token of each running request."""
+"""Most rows of an LM head that are measured: it sees one token of each running request."""
 
 
 def why_slower(layer: Any) -> str:
-    """Why SGLang computes the unquantised `layer`, which HK could serve; nothing if HK does."""
+    """Reason why SGLang computes the unquantised `layer`, not HK; empty if HK does."""
     return _once(layer, lambda: _unquantized(layer))
 
 
 def why_head_slower(head: Any, model: torch.nn.Module) -> str:
-    """Why SGLang computes `model`'s LM head with its table's own numbers; nothing if HK does."""
+    """Reason why SGLang computes `model`'s LM head from the table itself; empty if HK does."""
     return _once(head, lambda: _head(head, model))
 
 
@@ -51,7 +50,7 @@ def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Ver
     """Whether HK serves a layer of a quantised checkpoint that SGLang may be able to compute.
 
     Args:
-        theirs: the configuration that chooses SGLang's method.
+        theirs: name of the configuration that chooses SGLang's method.
     """
 
     def contest() -> Contest:
@@ -83,7 +82,7 @@ def _unquantized(layer: Any) -> Decision:
 
 
 def _head(head: Any, model: torch.nn.Module) -> Decision:
-    """SGLang's side needs no stand-in, as a head keeps its table."""
+    """Decides on a head; SGLang's side needs no stand-in, as a head keeps its table."""
     request = _request(head)
     processor = next(each for each in model.modules() if isinstance(each, LogitsProcessor))
     compute = stock(LogitsProcessor._compute_lm_head)
@@ -104,14 +103,14 @@ def _against(layer: Any, theirs: Multiply, request: LinearRequest, limit: int) -
 
 
 def with_own_weight(layer: Any) -> Any:
-    """A stand-in with a copy of the layer's weight: SGLang may change a weight in place."""
+    """A stand-in with a copy of the layer's weight, as SGLang may change a weight in place."""
     found = stand_in(layer)
     found.weight = torch.nn.Parameter(layer.weight.data.clone(), requires_grad=False)
     return found
 
 
 def stock(function: Any) -> Any:
-    """SGLang's own function, in place of which HK has put `function`."""
+    """SGLang's own function, which HK has replaced by `function`."""
     return getattr(function, MARK, function)
 
 
@@ -121,7 +120,7 @@ def _request(layer: Any) -> LinearRequest:
 
 
 def _with_kernel(method: str) -> str:
-    """A method of SGLang's, and the kernels that the user has chosen for it."""
+    """Text of a method of SGLang's, with the kernels that the user has chosen for it."""
     chosen = get_exec().kernel
     flags = {
         "--bf16-gemm-backend": chosen.bf16_gemm_backend,

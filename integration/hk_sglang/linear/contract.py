@@ -1,4 +1,4 @@
-"""What the linear route relies on in SGLang, checked before anything is patched."""
+"""Checks of what the linear route relies on in SGLang, before anything is patched."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The LM head: SGLang's logits processor multiplies by its table without calling its method.
 
-A head keeps its table, because a tied table is also the embedding's, unless the embedding is asked
-to look its rows up in the packed copy. This is stored in addition to the table otherwise, and is
-packed again whenever SGLang has loaded weights. If something else replaces
-the table (a draft model takes its target's), SGLang computes the logits.
+A head keeps its table, as a tied table is also the embedding's, and the packed copy is extra. Only
+if the embedding is asked to look up its rows in the packed copy is the table released. The table is
+packed again whenever SGLang has loaded weights. If something else replaces the table (a draft model
+takes its target's), SGLang computes the logits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REPLACED = "an LM head whose table was replaced after it was loaded"
 
 
 def install() -> None:
-    """Change the logits processor and embeddings; harmless to call again."""
+    """Changes the logits processor and embeddings; harmless to call again."""
     compute = LogitsProcessor._compute_lm_head
     if hasattr(compute, MARK):
         return
@@ -85,7 +85,7 @@ def heads_of(model: Any) -> list[Any]:
     """The tables that compute a model's logits."""
     modules = list(model.modules())
     heads = [each for each in modules if isinstance(each, ParallelLMHead)]
-    for each in modules:  # of a model around another one, too
+    for each in modules:  # also those of a model around another one
         tied = getattr(each, "lm_head", None)
         if isinstance(tied, (VocabParallelEmbedding, torch.nn.Embedding)) and tied not in heads:
             heads.append(tied)
@@ -98,10 +98,13 @@ def heads_of(model: Any) -> list[Any]:
 
 
 def asked_of(model_config: Any, device: str) -> Head:
-    """What a model, a draft model too, asks of its head; `device`: where it will be.
+    """The head that a model, a draft model included, requests.
+
+    Args:
+        device: the device where the model will be.
 
     Raises:
-        ValueError: a format that does not exist, or that HK does not serve such a head in.
+        ValueError: the format does not exist, or HK does not serve such a head in it.
     """
     head = head_in(quantization_of(model_config.hf_config))
     if head.format != KEPT:
@@ -113,10 +116,10 @@ def asked_of(model_config: Any, device: str) -> Head:
 
 
 def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
-    """Pack a model's LM head in what is asked for, if HK serves it; why not, otherwise.
+    """Packs a model's LM head in the requested format; returns the reason if HK does not serve it.
 
     Raises:
-        ValueError: HK does not serve it in what is asked for.
+        ValueError: HK does not serve the head in the requested format.
     """
     if is_attached(head):
         return ""
@@ -148,7 +151,7 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
 
 
 def repack(table: Any) -> None:
-    """Pack a head's table again: SGLang has loaded weights."""
+    """Packs a head's table again after SGLang has loaded weights."""
     if not is_attached(table) or is_empty(table):
         return
     format = table.__dict__["hk_packed"].format
@@ -160,18 +163,21 @@ def repack(table: Any) -> None:
 
 
 def why_table_stays(server_args: Any) -> str:
-    """Why a server keeps the table that a head and an embedding share; nothing if it need not."""
+    """Reason why a server keeps the table of both head and embedding; empty if it need not."""
     if server_args.speculative_algorithm is not None:
         return DRAFTS
     return LORA if server_args.enable_lora or server_args.lora_paths else ""
 
 
 def share_table(model: Any, asked: Head, why: str) -> str:
-    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
-    one module is both; why it does not, otherwise, or `why` it may not."""
+    """Makes the embedding of a loaded `model` look up its rows in the head, if that is requested.
+
+    Head and embedding must be one module. Returns the reason why this is not done, if any. `why` is
+    a reason why it may not be.
+    """
     heads = [each for each in heads_of(model) if is_attached(each)]
     if asked.embedding != IN_HEAD or not heads:
-        return ""  # a head that is left to SGLang has its reason
+        return ""  # a head that is left to SGLang has its own reason
     if len(heads) > 1:
         return SEVERAL
     head = heads[0]
@@ -185,6 +191,6 @@ def share_table(model: Any, asked: Head, why: str) -> str:
 
 
 def pack_table(table: Any, format: str) -> None:
-    """Pack a table `[vocabulary, K]`, which stays as it is."""
+    """Packs a table `[vocabulary, K]`, which stays unchanged."""
     pack(table, table.weight.data, format)
     table.__dict__["hk_table"] = table.weight

@@ -1,7 +1,7 @@
-"""Merged layers that a checkpoint leaves as they are, by the names of their shards.
+"""Merged layers that a checkpoint leaves unquantised, by the names of their shards.
 
-SGLang reads such names only for models that say what they merge, which Llama, Mistral and Qwen do
-not (`packed_modules_mapping`).
+SGLang reads such names only for models with `packed_modules_mapping`, which Llama, Mistral and Qwen
+lack.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sglang.srt.layers.quantization.quark.quark import QuarkConfig
 from hk_backend.engine.linear.shards import CheckpointError, merged_names
 
 LISTS = {CompressedTensorsConfig: "ignore", QuarkConfig: "exclude_layers"}
-"""Where a configuration keeps what it leaves as it is: names, and patterns after `re:`."""
+"""A configuration's field with the layers left unquantised: names, and patterns after `re:`."""
 
 
 def note_ignored(config: Any, name: str) -> None:
-    """Have `config` leave the layer `name` as it is if it leaves every shard.
+    """Makes `config` leave the layer `name` unquantised if it leaves every shard so.
 
     Raises:
-        CheckpointError: it leaves some of them.
+        CheckpointError: it leaves only some of the shards unquantised.
     """
     field = next((field for kind, field in LISTS.items() if isinstance(config, kind)), None)
     own = name.rpartition(".")[2]

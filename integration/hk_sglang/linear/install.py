@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def register_linear() -> str:
-    """Change SGLang's linear layers on this platform; returns why not, or nothing."""
+    """Changes SGLang's linear layers on this platform; returns the reason why not, or nothing."""
     from hk_sglang.linear.contract import check_linear
 
     verdict = check_linear()

@@ -30,12 +30,12 @@ READ = "SGLang's models may read its weight themselves"
 
 
 def install() -> None:
-    """Have SGLang's layers keep their names: most do not; harmless to call again."""
+    """Makes SGLang's layers keep their names, as most do not; harmless to call again."""
     wrap(LinearBase, "__init__", _init)
 
 
 def _init(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
-    # before the module is made: its quantisation method is chosen in there
+    # set before the module is made, as that chooses its quantisation method
     layer.__dict__["prefix"] = args[5] if len(args) > 5 else kwargs.get("prefix", "")
     original(layer, *args, **kwargs)
 
@@ -59,7 +59,7 @@ def verdict_on(
     """Whether HK serves a layer with a weight `[n, k]` in this process.
 
     Args:
-        device_type: torch's name; default: of the device that tensors are being made on.
+        device_type: torch's device type; default: that of torch's default device.
     """
     if routes.verdict(ROUTE) and is_deterministic():
         return refused("--enable-deterministic-inference: not proven for HK")
@@ -72,7 +72,7 @@ def verdict_on(
 
 
 def why_not_packed(weight: torch.Tensor) -> str:
-    """Why HK cannot serve a layer with the unquantised `weight` `[N, K]`; nothing if it can."""
+    """Reason why HK cannot serve a layer with the unquantised `weight` `[N, K]`; or empty."""
     format = FORMAT_OF.get(weight.dtype)
     if format is None or weight.element_size() < 2:
         return f"a weight in {weight.dtype}"
@@ -82,8 +82,10 @@ def why_not_packed(weight: torch.Tensor) -> str:
 
 @contextmanager
 def loading_prepared_weights() -> Iterator[None]:
-    """While SGLang loads a model's state as it was in another server's memory: into layers that it
-    has processed before that."""
+    """Context for the loading of a model's state as it was in another server's memory.
+
+    SGLang has already processed the layers that it then loads the state into.
+    """
     token = _prepared.set(True)
     try:
         yield
@@ -95,8 +97,8 @@ _prepared: ContextVar[bool] = ContextVar("prepared", default=False)
 
 
 def is_deterministic() -> bool:
-    """Whether the server must produce results that do not depend on the batch."""
+    """Whether results must not depend on the batch."""
     try:
         return bool(get_exec().deterministic.enable_deterministic_inference)
-    except ValueError:  # no server has said anything
+    except ValueError:  # no server has set its arguments
         return False

@@ -1,4 +1,4 @@
-"""SGLang's loading of weights, where HK takes part in it."""
+"""HK's part in SGLang's loading of weights."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PREPARED = (
     RemoteModelLoader,
     RemoteInstanceModelLoader,
 )
-"""Loaders of states that were saved, or are, in a server's memory."""
+"""Loaders of states that are, or were saved from, a server's memory."""
 
 
 def install() -> None:
-    """Change SGLang's functions; harmless to call again."""
+    """Changes SGLang's functions; harmless to call again."""
     wrap(DefaultModelLoader, "load_weights_only", _load, static=True)
     wrap(loader, "initialize_dummy_weights", _dummy)
     wrap(weight_updater, "_model_load_weights_direct", _direct)
@@ -53,7 +53,7 @@ def _load_prepared(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _dummy(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-    """`--load-format dummy`: values that can be packed."""
+    """Loads dummy weights (`--load-format dummy`) with values that can be packed."""
     for parameter in model.parameters():
         expect_all(parameter)
     original(model, *args, **kwargs)
@@ -64,17 +64,19 @@ def _dummy(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _direct(original: Any, model: Any, named_tensors: Any) -> None:
-    """An update that copies into parameters itself (load_format="direct")."""
+    """Allocates the parameters of an update that copies into them itself (load_format="direct")."""
     parameters = dict(model.named_parameters())
-    # an unknown name ends the update: nothing may have been emptied by then
+    # an unknown name ends the update before anything is emptied
     for parameter in [parameters[name] for name, _ in named_tensors]:
         expect_all(parameter)
     original(model, named_tensors)
 
 
 def _end(original: Any, manager: Any, request: Any) -> Any:
-    """A weight update that HK cannot pack is answered, and does not end the server: the layer that
-    the message names computes with the weights it had."""
+    """Answers a weight update that HK cannot pack with an error, instead of ending the server.
+
+    The layer that the message names computes with the weights it had.
+    """
     try:
         return original(manager, request)
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""After a model is loaded: which of its linear layers HK serves, and why not the others."""
+"""Accounts for a loaded model: which of its linear layers HK serves, and why not the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:
-    """Account for every model that SGLang loads; harmless to call again."""
+    """Accounts for every model that SGLang loads; harmless to call again."""
     wrap(ModelRunner, "load_model", _load)
     wrap(TokenizerManager, "_tokenize_one_request", _tokenize)
     wrap(WeightUpdater, "update_weights_from_disk", _update)
@@ -43,8 +43,10 @@ def _load(original: Any, runner: Any) -> None:
 
 
 def _tokenize(original: Any, manager: Any, request: Any) -> Any:
-    """A request may bring embeddings, and no flag says that it will.
-    SGLang answers it with the error, and goes on."""
+    """Refuses a request with embeddings if the model's weights have folds.
+
+    No flag announces such requests. SGLang answers one with the error, and continues.
+    """
     for name in EMBEDDINGS:
         if getattr(request, name, None) is not None:
             check_fold(quantization_of(manager.model_config.hf_config), "", name)
@@ -60,7 +62,7 @@ def _update(original: Any, updater: Any, model_path: str, *args: Any, **kwargs: 
 
 
 EMBEDDINGS = ("input_embeds", "positional_embed_overrides")
-"""What a request may bring for the embedding's rows: a prompt, and single tokens to be scored."""
+"""Fields of a request that replace the embedding's rows, for a prompt or for scored tokens."""
 OWN_DRAFTS = ("NGRAM", "STANDALONE")
 """Values of --speculative-algorithm that read nothing of the model but its tokens."""
 RETURNED = (
@@ -68,12 +70,14 @@ RETURNED = (
     "return_hidden_states_mode",
     "enable_return_aux_hidden_states",
 )
-"""Options to return hidden states, as the user set them; an SGLang may have fewer."""
+"""Options to return hidden states, as the user set them; an SGLang version may lack some."""
 
 
 def strangers(server_args: Any) -> tuple[str, str]:
-    """What adds to the outputs of a model's layers, and what reads its hidden states or writes its
-    embeddings, in SGLang's words; empty: nothing."""
+    """Names of what adds to layers' outputs, and of what reads hidden states or writes embeddings.
+
+    The names are SGLang's own; each text is empty if there is none.
+    """
     algorithm = server_args.speculative_algorithm
     readers = {
         f"--speculative-algorithm {algorithm}": algorithm not in (None, *OWN_DRAFTS),
@@ -85,11 +89,11 @@ def strangers(server_args: Any) -> tuple[str, str]:
 
 
 def account(model: Any, asked: Head = KEPT_HEAD) -> None:
-    """Pack the LM head of `model` in what is asked for, and count and log its layers.
+    """Packs the LM head of `model` in the requested format, and counts and logs its layers.
 
     Raises:
-        ValueError: HK does not serve the head in what is asked for.
-        StrictError: with HK_STRICT=1, if a layer is left to SGLang.
+        ValueError: HK does not serve the head in the requested format.
+        StrictError: a layer is left to SGLang, with HK_STRICT=1.
     """
     parameter = next(iter(model.parameters()), None)
     device_type = "cpu" if parameter is None else parameter.device.type
@@ -109,7 +113,7 @@ def _layers(model: Any, asked: Head) -> Iterator[tuple[str, str]]:
 
 
 def why_left(layer: Any) -> str:
-    """Why SGLang computes `layer`."""
+    """Reason why SGLang computes `layer`."""
     method = getattr(layer, "scheme", None) or layer.quant_method
     found = getattr(layer, "hk_left", "") or f"{type(method).__name__}: HK has no kernel for it"
     return str(found)

@@ -5,13 +5,14 @@ so the model is never in memory in its own dtype. Options, for example weight-on
 
     --quantization hk_fp8 --json-model-override-args '{"quantization_config": {"quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
 
-Or from a checkpoint whose config.json says so; the options are keys of its `quantization_config`,
-and every layer has the tensors `weight` and `weight_scale` in the layouts of
+A checkpoint's config.json may ask for a method, too. The options are keys of its
+`quantization_config`. Every layer has the tensors `weight` and `weight_scale`, in the layouts of
 `hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
 
     "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
 
-Options: see hk_backend.engine.linear.options. Embeddings are not quantised, the LM head only by `head`.
+The options are in hk_backend.engine.linear.options. Embeddings are never quantised, and the LM head
+only with the option `head`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FROM_SGLANG = ("packed_modules_mapping", "hf_config")
 
 
 def install() -> None:
-    """Register the methods with SGLang; harmless to call again."""
+    """Registers the methods with SGLang; harmless to call again."""
     for name in free_names(CONFIGS, quantization.QUANTIZATION_METHODS.get, logger):
         for known in (
             quantization.QUANTIZATION_METHODS,
@@ -112,12 +113,12 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
 
 
 CONFIGS = config_classes(HKConfig, __name__)
-"""By the method's name."""
+"""Configuration classes by the method's name."""
 globals().update({config.__name__: config for config in CONFIGS.values()})
 
 
 class HKOnlineLinearMethod(LinearMethod, HKMethod):
-    """Of a checkpoint that is not quantised: as soon as a layer is loaded, it is quantised."""
+    """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         if read_by_models(layer):

@@ -21,7 +21,7 @@ logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:
-    """Change SGLang's functions; harmless to call again."""
+    """Changes SGLang's functions; harmless to call again."""
     wrap(WeightExporter, "get_weights_by_name", _by_name)
     wrap(weight_updater, "_export_static_state", _export)
     for owner in (ShardedStateLoader, RemoteModelLoader):
@@ -29,8 +29,8 @@ def install() -> None:
 
 
 def _by_name(original: Any, exporter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """A parameter's first numbers: while it is asked for, it has its weight again."""
-    parent = name.rpartition(".weight")[0].rpartition(".")[0]  # of a merged layer's shards, too
+    """Returns a parameter's first numbers; for that its layer gets its weight back temporarily."""
+    parent = name.rpartition(".weight")[0].rpartition(".")[0]  # also for a shard of a merged layer
     layers = [
         layer
         for path, layer in exporter.get_model().named_modules(remove_duplicate=False)  # a tied head
@@ -55,8 +55,10 @@ def _is_empty(layer: Any) -> bool:
 
 
 def _export(original: Any, model: Any) -> Any:
-    """What outlives a release of memory: a model's buffers, but not those that are its weights. As
-    without HK, those are for the user to update."""
+    """Exports what outlives a release of memory: a model's buffers, except packed weights.
+
+    The user has to update weights, with HK as without it.
+    """
     kept = [
         (name, buffer)
         for name, buffer in model.named_buffers()

@@ -1,4 +1,4 @@
-"""compressed-tensors checkpoints with rotated weights: SGLang reads them, and HK alone serves them.
+"""compressed-tensors checkpoints with rotated weights, which SGLang reads and only HK serves.
 
 See hk_backend.engine.linear.rotated.
 """
@@ -25,17 +25,17 @@ from hk_backend.engine.patching import wrap
 
 
 def install() -> None:
-    """Change SGLang's configuration; harmless to call again."""
+    """Changes SGLang's configuration; harmless to call again."""
     config = CompressedTensorsConfig
     wrap(config, "_quantization_scheme_map_from_config", read_groups, static=True)
     wrap(config, "get_linear_scheme", _stock_scheme)
 
 
 def rotation_of_layer(config: Any, layer: Any, name: str) -> int:
-    """How the weight of the linear `layer` called `name` is rotated; 0: not at all.
+    """Rotation of the weight of the linear `layer` called `name`; 0 if there is none.
 
     Raises:
-        RotationError: the shards of a merged layer are not rotated alike.
+        RotationError: the shards of a merged layer have different rotations.
     """
     if not isinstance(config, CompressedTensorsConfig) or not _rotations(config):
         return 0
@@ -44,7 +44,7 @@ def rotation_of_layer(config: Any, layer: Any, name: str) -> int:
         return 0
     names = merged_names(name, mapping)
     if check_equal_or_regex_match(name, schemes.keys()):
-        names = [name, *names]  # what SGLang takes for all shards
+        names = [name, *names]  # SGLang applies this target to all shards
     targets = {each: find_matched_target(each, layer, schemes.keys(), mapping) for each in names}
     rotations = {each: _rotation(schemes[target]) for each, target in targets.items()}
     check_agreement(name, rotations)
@@ -55,7 +55,7 @@ def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
     """SGLang's own method for a layer that is not linear.
 
     Raises:
-        RotationError: of quantised experts, in a checkpoint that rotates weights.
+        RotationError: the layer has quantised experts, in a checkpoint with rotated weights.
     """
     if isinstance(layer, FusedMoE) and isinstance(config, CompressedTensorsConfig):
         rotations = _rotations(config)
@@ -68,7 +68,7 @@ def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
 def _stock_scheme(
     original: Any, config: Any, layer: Any, layer_name: str = "", matched_target: Any = None
 ) -> Any:
-    """SGLang's own scheme: an LM head's, and that of linear layers which HK leaves to it.
+    """SGLang's own scheme of an LM head, or of a linear layer that HK leaves to it.
 
     Raises:
         RotationError: the weight is rotated.
@@ -83,7 +83,7 @@ def _stock_scheme(
 
 
 def _rotations(config: Any) -> set[int]:
-    """Those of all groups."""
+    """Rotations of all groups of a configuration."""
     return {_rotation(scheme) for scheme in config.target_scheme_map.values()} - {0}
 
 

@@ -1,9 +1,9 @@
-"""What SGLang's configurations say about a quantised layer, in HK's names.
+"""Reads a quantised layer's formats and scales from SGLang's configurations, in HK's names.
 
-SGLang chooses a layer's kernel when it creates the layer, by what the GPU can do, and its own
-methods change a checkpoint's numbers to suit that kernel: merged shards are requantised to one
-scale. So HK reads the configurations themselves, before any of that. HK's own method then handles
-the checkpoint's layer (checkpoints.py), on a CPU as on ROCm.
+SGLang chooses a layer's kernel when it creates the layer, by what the GPU can do. Its own methods
+change a checkpoint's numbers to suit that kernel: merged shards are requantised to one scale. So HK
+reads the configurations themselves, before that. HK's own method then handles the checkpoint's
+layer (checkpoints.py), on a CPU as on ROCm.
 """
 
 from __future__ import annotations
@@ -36,12 +36,16 @@ BLOCK = [FP8_BLOCK, FP8_BLOCK]
 
 @dataclass(frozen=True)
 class Scheme:
-    """What a checkpoint holds of a layer, and how its activations are quantised.
+    """The tensors of a layer in a checkpoint, and the quantisation of its activations.
 
-    `format`, `activations`, `scale_kind`: names of `pack_weight` and of `LinearRequest`.
-    `static`: it has `input_scale`. `weight`: the weight's name. `scales`: the scale's name, and
-    what some models call it instead. `column`: scales of channels are `[N, 1]`, not `[N]`.
-    `rotation`: how many channels of the input are rotated together; 0: none.
+    Args:
+        format, activations: names of `pack_weight`.
+        scale_kind: a name of `LinearRequest`.
+        static: whether the layer has `input_scale`.
+        weight: the weight's name.
+        scales: the scale's name, and other names that some models use.
+        column: whether scales of channels are `[N, 1]`, not `[N]`.
+        rotation: channels of the input that are rotated together; 0: none.
     """
 
     format: str
@@ -54,7 +58,7 @@ class Scheme:
     rotation: int = 0
 
     def rotated(self, rotation: int) -> Scheme:
-        """The same of a rotated weight.
+        """The same scheme for a rotated weight.
 
         Raises:
             Left: HK has no rotation for such a layer.
@@ -66,11 +70,11 @@ class Scheme:
 
 
 class Left(Exception):
-    """Why HK leaves a layer to SGLang; nothing if the checkpoint does not quantise it."""
+    """HK leaves a layer to SGLang. The message says why; it is empty for an unquantised layer."""
 
 
 def scheme_of(config: Any, layer: Any, prefix: str) -> Scheme:
-    """What `config` says about the linear `layer` called `prefix`.
+    """Scheme of the linear `layer` called `prefix`, according to `config`.
 
     Raises:
         Left: HK does not serve such a layer.
@@ -150,8 +154,10 @@ def _modelopt_mixed(config: Any, layer: Any, prefix: str) -> Scheme:
 
 
 def _compressed_tensors(config: Any, layer: Any, prefix: str) -> Scheme:
-    """From the groups as stored in the checkpoint: SGLang's own parsing drops what
-    its kernels do not use."""
+    """Reads the groups as stored in the checkpoint.
+
+    SGLang's own parsing drops what its kernels do not use.
+    """
     if config.linear_fp8_config is not None:
         return _fp8(config.linear_fp8_config, layer, prefix)
     mapping = config.packed_modules_mapping
@@ -290,5 +296,5 @@ READERS = {
     ModelOptMixedPrecisionConfig: _modelopt_mixed,
     ModelOptFp8Config: _modelopt_fp8,
 }
-"""How each configuration of SGLang is read."""
+"""Reader of each of SGLang's configurations."""
 CONFIGS = tuple(READERS)

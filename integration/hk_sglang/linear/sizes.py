@@ -1,7 +1,7 @@
-"""Tensors of a checkpoint that are too short: SGLang's loader pads them with zeros.
+"""Refuses tensors of a checkpoint that are too short, which SGLang's loader would pad with zeros.
 
-It does so for a few models whose layers it pads. A quantised weight must not be padded: the zeros
-would be read as codes and scales.
+SGLang does so for a few models whose layers it pads. A quantised weight must not be padded, as the
+zeros would be read as codes and scales.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hk_backend.engine.linear.online import shard_index
 
 
 def whole_tensors(layer: Any, load: Any, rows_of_one: int = 1) -> Any:
-    """The loader `load` of a parameter of `layer`, for tensors of their full size only.
+    """Wraps the loader `load` of a parameter of `layer` so that it takes only full-size tensors.
 
     Args:
         rows_of_one: output features for each row of the tensor.
@@ -47,7 +47,7 @@ def _is_presharded(layer: Any) -> bool:
 
 
 def _shard_sizes(layer: Any) -> list[int]:
-    """Output features of each shard in the checkpoint; nothing if that is not known."""
+    """Output features of each shard in the checkpoint; empty if not known."""
     if _is_presharded(layer):
         return []
     if hasattr(layer, "total_num_kv_heads"):

@@ -1,7 +1,7 @@
 """SGLang's own method for a layer of a quantised checkpoint, and whether it computes here.
 
-SGLang chooses a method when it creates a layer, before any weight is loaded. So does HK: a contest
-for such a layer has random values, of the sizes that the checkpoint will fill.
+SGLang chooses a method when it creates a layer, before any weight is loaded, and so does HK. A
+contest for such a layer has random values, in the sizes that the checkpoint will fill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Stock:
     """SGLang's own method.
 
     Attributes:
-        make: makes the method for a layer. name: of the configuration that chooses it.
+        make: makes the method for a layer.
+        name: name of the configuration that chooses it.
     """
 
     make: Callable[[Any], Any]
@@ -30,7 +31,7 @@ class Stock:
 
 
 def create(layer: Any, method: Any, arguments: dict[str, Any]) -> None:
-    """Give `layer` to SGLang's `method`; `arguments`: of `create_weights`, with HK's loader."""
+    """Gives `layer` to SGLang's `method`; `arguments` are those of `create_weights`."""
     layer.quant_method = method
     method.create_weights(layer=layer, **arguments | {"weight_loader": _loader_for(method, layer)})
 
@@ -39,7 +40,7 @@ def product_of(layer: Any, stock: Stock, arguments: dict[str, Any]) -> Multiply:
     """SGLang's product for `layer`, a stand-in without parameters, with random values.
 
     Raises:
-        NoContest: SGLang has no method for it here, or one that does not compute.
+        NoContest: SGLang has no method for it here, or one that fails.
     """
     k, dtype = arguments["input_size_per_partition"], arguments["params_dtype"]
     try:
@@ -48,13 +49,13 @@ def product_of(layer: Any, stock: Stock, arguments: dict[str, Any]) -> Multiply:
         fill(layer)
         method.process_weights_after_loading(layer)
         method.apply(layer, torch.zeros(1, k, dtype=dtype))
-    except Exception as error:  # whatever its kernels need and this machine has not
+    except Exception as error:  # whatever its kernels need and this machine lacks
         raise NoContest(f"{stock.name}: {type(error).__name__}: {error}") from error
     return lambda x: method.apply(layer, x)
 
 
 def fill(layer: Any) -> None:
-    """Give random values to all parameters of `layer`; equal ones to those of equal sizes."""
+    """Gives random values to all parameters of `layer`, equal ones to equal sizes."""
     for name, parameter in layer.named_parameters(recurse=False):
         parameter.data.copy_(_random(parameter.data, is_scale="scale" in name))
 
@@ -62,7 +63,7 @@ def fill(layer: Any) -> None:
 def _random(like: torch.Tensor, is_scale: bool) -> torch.Tensor:
     generator = torch.Generator(like.device).manual_seed(0)
     found = torch.empty_like(like, dtype=torch.float32)
-    if like.dtype == torch.uint8:  # scales are powers of two, up to 1; codes are any
+    if like.dtype == torch.uint8:  # scales are powers of two, up to 1; codes are arbitrary
         first, last = (120, 127) if is_scale else (0, 255)
         found.random_(first, last + 1, generator=generator)
     elif not like.is_floating_point():

@@ -1,4 +1,4 @@
-"""Unquantised layers: HK inside SGLang's own method for them.
+"""Unquantised layers: HK computes inside SGLang's own method for them.
 
 The method is patched on its class, so that layers which a quantised checkpoint leaves unquantised
 are covered too. A layer's weight is packed when SGLang has loaded it, and SGLang's copy is released
@@ -27,11 +27,11 @@ from hk_sglang.linear.head import repack
 from hk_sglang.linear.layer import READ, read_by_models, why_not_packed
 
 REPLACED = "apply", "apply_with_addend", "apply_into", "process_weights_after_loading"
-"""Methods in whose place HK computes."""
+"""Names of the methods that HK replaces."""
 
 
 def install() -> None:
-    """Change the method; harmless to call again."""
+    """Changes the method; harmless to call again."""
     method = UnquantizedLinearMethod
     if hasattr(method.apply, MARK):
         return
@@ -45,7 +45,7 @@ def install() -> None:
             repack(layer)
             return
         if is_released(layer):
-            return  # by an earlier call, and nothing was loaded since
+            return  # packed by an earlier call, and nothing was loaded since
         layer.hk_left = why_left(self, layer)
         if layer.hk_left:
             process(self, layer)
@@ -93,7 +93,7 @@ def install() -> None:
 
 
 def why_left(method: Any, layer: Any) -> str:
-    """Why SGLang computes `layer`; nothing if HK does."""
+    """Reason why SGLang computes `layer`; empty if HK does."""
     weight = layer.weight
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
@@ -121,7 +121,7 @@ def _process(layer: Any) -> None:
 
 
 def _keep_others(layer: Any, weight: torch.Tensor) -> None:
-    """Shards of an updated layer that the update leaves alone: as they are in the packed weight."""
+    """Restores, from the packed weight, the shards of a layer that an update leaves alone."""
     widths = shard_widths(layer) or [len(weight)]
     kept = [index for index in range(len(widths)) if index not in arrived_shards(layer)]
     if kept:
@@ -133,7 +133,7 @@ def _keep_others(layer: Any, weight: torch.Tensor) -> None:
 def unpacked(layer: Any) -> torch.Tensor:
     """The weight `[N, K]` that `layer` was packed from.
 
-    The product with the identity is exact: each of its sums has one term.
+    The product with the identity is exact, as each of its sums has one term.
     """
     packed: PackedWeight = layer.__dict__["hk_packed"]
     identity = torch.eye(packed.k, dtype=layer.weight.dtype, device=packed.data.device)

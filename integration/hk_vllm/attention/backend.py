@@ -1,6 +1,6 @@
 """A wrapper class per parent backend, made when vLLM first asks for it.
 
-vLLM's registry holds paths: `hk_vllm.attention.backend.HK_CPU_ATTN` resolves through `__getattr__`
+vLLM's registry holds paths. `hk_vllm.attention.backend.HK_CPU_ATTN` resolves through `__getattr__`
 to a subclass of the parent that only exchanges builder and implementation. Name, cache spec,
 layouts, block sizes and writer stay the parent's.
 """
@@ -34,11 +34,11 @@ def __getattr__(name: str) -> Any:
 
 
 def wrapper_of(member: str) -> Any:
-    """The wrapper of what is registered for `member`, or that class itself if HK leaves it.
+    """The wrapper of the class registered for `member`, or that class itself if HK leaves it.
 
     Raises:
-        ImportError: the class's own (vLLM takes that for "not available here").
-        StrictError: HK leaves it, and HK_STRICT=1.
+        ImportError: raised by the class itself (vLLM takes that for "not available here").
+        StrictError: HK leaves the class, with HK_STRICT=1.
     """
     return _wrapper_of(member, parent_of(member))
 
@@ -58,14 +58,16 @@ def _wrapper_of(member: str, path: str) -> Any:
 
 
 def _is_around_hk(parent: Any) -> bool:
-    """Whether another plugin derived its class from HK's, which it has found in the registry."""
+    """Whether another plugin derived its class from HK's, which it found in the registry."""
     impl_of = getattr(parent, "get_impl_cls", None)
     return impl_of is not None and issubclass(impl_of(), HKImpl)
 
 
 def _why_left(parent: Any, original: str) -> str:
-    """Why HK does not wrap `parent`, registered for a member whose own class has the path
-    `original`; or nothing."""
+    """Reason why HK does not wrap `parent`; empty if it does.
+
+    `original` is the path of the class that vLLM itself has for the member.
+    """
     if not (verdict := check_parent(parent)):
         return verdict.why
     if not issubclass(parent, resolve_obj_by_qualname(original)):
@@ -77,11 +79,11 @@ def _why_left(parent: Any, original: str) -> str:
 
 
 def wrap(parent: Any, form_of: FormOf, name: str, measured: bool = True) -> Any:
-    """A subclass of backend `parent` whose prefill HK computes.
+    """Makes a subclass of backend `parent` whose prefill HK computes.
 
     Args:
-        form_of: the form of the parent's caches, by its builder.
-        measured: HK serves a layer only where it is faster than the parent.
+        form_of: returns the form of the parent's caches for its builder.
+        measured: whether HK serves a layer only where it is faster than the parent.
     """
     parent_builder, parent_impl = parent.get_builder_cls(), parent.get_impl_cls()
     builder = _subclass(

@@ -1,4 +1,4 @@
-"""A batch as vLLM's runner describes it: what only the parent understands, and parts of it."""
+"""A batch as vLLM's runner describes it: batches that only the parent understands, and parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hk_backend.engine.rows import Bools, Selection, select, to_device
 
 
 def refuse_batch(batch: Any) -> str:
-    """Batches that only the parent understands."""
+    """Reason why only the parent can compute a batch; empty if HK may."""
     if batch.causal is not True:
         return "not causal"
     if getattr(batch, "mm_req_doc_ranges", None):
@@ -29,14 +29,14 @@ def refuse_batch(batch: Any) -> str:
 
 
 def host_seq_lens(batch: Any) -> Any:
-    """Keys of each row on the host, without a device sync; exact on rows that do not verify."""
+    """Keys of each row on the host, without a device sync; exact unless the row verifies drafts."""
     if batch.seq_lens_cpu_upper_bound is not None:
         return batch.seq_lens_cpu_upper_bound
     return batch.seq_lens if batch.seq_lens.device.type == "cpu" else None
 
 
 def prefilling_rows(batch: Any) -> Bools | None:
-    """Whether each row's request still has a prompt to compute; None: the engine does not say."""
+    """Whether each row's request still has a prompt to compute; None if the engine does not say."""
     if batch.is_prefilling is None:
         return None
     known = batch.is_prefilling[: batch.num_reqs].numpy()
@@ -46,13 +46,13 @@ def prefilling_rows(batch: Any) -> Bools | None:
 
 
 def select_rows(batch: Any, rows: Bools) -> Selection | None:
-    """Those `rows` of the batch; None: there are none."""
+    """Selects `rows` of the batch; None if there are none."""
     starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
     return select(rows, starts, batch.seq_lens.device)
 
 
 def step_of(batch: Any, mine: Selection) -> Step:
-    """HK's rows: where the engine has them, or gathered."""
+    """Plans HK's rows, in place where the engine has them, or gathered."""
     seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
     longest = int(host_seq_lens(batch)[mine.on_host].max())
     if not isinstance(mine.rows, slice) or not isinstance(mine.tokens, slice):
@@ -67,7 +67,7 @@ def batch_of(batch: Any, rows: Selection) -> Any:
     starts = rows.starts.astype(np.int32)
     lengths = host_seq_lens(batch)[rows.on_host]
     requests = getattr(batch, "req_idx", None)
-    newer = {  # than the oldest vLLM that HK supports
+    newer = {  # fields that the oldest vLLM supported by HK lacks
         "req_idx": None if requests is None else requests[rows.on_host],
         "_num_computed_tokens_cache": None,
         "_token_to_req_indices_cache": None,
@@ -95,12 +95,13 @@ def one_batch(
     slots: torch.Tensor,
     device: torch.device,
 ) -> CommonAttentionMetadata:
-    """A batch as the runner would describe it, of requests that have prompts to compute.
+    """Makes a batch, as the runner would describe it, of requests with prompts to compute.
 
     Args:
         rows: query and cached tokens of each request.
-        block_table: int32 `[rows, max_blocks]`. slots: int64, where each new token is written.
-        device: where the engine computes; the tensors may lie elsewhere.
+        block_table: int32 `[rows, max_blocks]`.
+        slots: int64, the slot that each new token is written to.
+        device: device where the engine computes; the tensors may lie elsewhere.
     """
     query_lens = torch.tensor([query for query, _ in rows], device="cpu")
     starts = torch.zeros(len(rows) + 1, dtype=torch.int32, device="cpu")

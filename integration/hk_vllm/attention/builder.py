@@ -1,4 +1,4 @@
-"""Per step: what the parent would build, and beside it the plan of HK's rows."""
+"""Builds per step the parent's metadata, and beside it the plan of HK's rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from hk_backend.engine import loggers, named_device
-from hk_backend.engine.attention import Step, survive
+from hk_backend.engine.attention import ROUTE, Step, survive
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
+from hk_backend.routing.routes import routes
 from hk_vllm.attention.batch import (
     batch_of,
     host_seq_lens,
@@ -40,11 +41,17 @@ logger = loggers.of("vllm", "attention")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """HK's share of one batch; hangs on the parent's metadata as `hk`.
+    """HK's share of one batch, kept in the parent's metadata as `hk`.
 
-    With a `refusal` the whole batch is the parent's. Otherwise HK computes the rows `mine`, as
-    `step` (None: it serves no layer), and the parent, with the metadata `parent`, the rows `theirs`
-    (None: there are none). `tokens`: HK's prefill tokens; `left`: the parent's, by reason.
+    With a `refusal` the parent computes the whole batch. Otherwise HK computes the rows `mine`, and
+    the parent the rows `theirs`.
+
+    Args:
+        tokens: HK's prefill tokens.
+        left: the parent's prefill tokens, by reason.
+        step: plan of HK's rows; None: HK serves no layer.
+        theirs: the parent's rows; None: there are none.
+        parent: the parent's metadata for `theirs`.
     """
 
     refusal: str = ""
@@ -58,7 +65,7 @@ class Plan:
     parent: Any = None
 
     def all_tokens(self) -> int:
-        """Prefill tokens of the batch."""
+        """Number of prefill tokens of the batch."""
         return self.tokens + sum(self.left.values())
 
 
@@ -66,7 +73,7 @@ CAPTURE = Plan(refusal="graph capture", dummy=True)
 
 
 def weaker(support: AttentionCGSupport) -> AttentionCGSupport:
-    """Graphs replay without Python, so HK is in none: only uniform decode batches may have one."""
+    """Limits graphs to uniform decode batches, as they replay without Python and so without HK."""
     limit = AttentionCGSupport.UNIFORM_BATCH
     return support if support.value < limit.value else limit
 
@@ -86,7 +93,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, **extra)
         if self.reorder_batch_threshold is None:
-            # ask the runner for decode rows first; a runner that ignores it is survived (rows.py)
+            # asks the runner for decode rows first; rows.py copes with a runner that ignores it
             self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
         speculative = vllm_config.speculative_config
         self._hk_refusal = refuse(
@@ -110,7 +117,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
 
     def _hk_tell_form(self, impls: list[Any]) -> str:
-        """Tell layers the form of their cache, or return why HK does not read it."""
+        """Tells layers the form of their cache, or returns the reason why HK does not read it."""
         try:
             form = self.hk_form_of(self)
         except UnknownCacheForm as error:
@@ -136,7 +143,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         return self._hk_build(common_attn_metadata, build_parent, drafting=fast_build)
 
     def _hk_build(self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool) -> Any:
-        """The step's metadata: the parent's own class, with HK's plan."""
+        """Builds the step's metadata: an object of the parent's own class, with HK's plan."""
         plan = None
         if batch.max_query_len > 1:
             plan = self._hk_plan(batch, build_parent, drafting)
@@ -151,7 +158,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> Any:
         metadata = build(super().build_for_cudagraph_capture(common_attn_metadata))
-        # captured kernels are replayed with other numbers than this batch's: the parent's only
+        # captured kernels are replayed with other numbers than this batch's, so the parent's only
         metadata.hk = CAPTURE
         return metadata
 
@@ -161,7 +168,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             return build(self.build(0, common_attn_metadata, fast_build=True))
 
         def build_parent(batch: Any) -> Any:
-            # built now: a draft's steps follow each other on the device
+            # built now, as a draft's steps follow each other on the device
             return build(parents(batch, draft_index))
 
         return build(self._hk_build(common_attn_metadata, build_parent, drafting=True))
@@ -189,9 +196,9 @@ class HKBuilder(Parent):  # type: ignore[misc]
     def _hk_plan(
         self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool
     ) -> Plan | None:
-        """The plan of a batch in which some row has more than one query token."""
+        """Plans a batch in which some row has more than one query token."""
         starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
-        refusal = self._hk_refusal or refuse_batch(batch)
+        refusal = self._hk_refusal or routes.verdict(ROUTE).why or refuse_batch(batch)
         if drafting:
             refusal = refusal or self._hk_drafting_refusal
         if refusal:
@@ -203,7 +210,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             self._hk_drafts,
             self._hk_cache_refusal,
         )
-        if not split.tokens:  # the parent's, who may have decode rows only
+        if not split.tokens:  # the parent computes it, and may find only decode rows
             return Plan(next(iter(split.left)), left=split.left) if split.left else None
         tokens = split.tokens + sum(split.left.values())
         slower = why_not(self._hk_decisions, split.longest)
@@ -213,7 +220,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             mine, theirs = (select_rows(batch, rows) for rows in (split.mine, split.theirs))
             assert mine is not None
             step = step_of(batch, mine) if self._hk_serves else None
-        except Exception as error:  # whatever breaks in HK must not break the engine
+        except Exception as error:  # an error in HK must not break the engine
             broken = survive(logger, error)
             return Plan(broken, left={broken: tokens})
         return Plan(
@@ -235,7 +242,7 @@ def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
 
 
 def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
-    """Why those layers are left to vLLM, each reason once."""
+    """Reasons why those layers are left to vLLM, each once."""
     layers = vllm_config.compilation_config.static_forward_context
     found = [
         getattr(layers[name].impl, "_hk_refusal", "") for name in layer_names if name in layers
@@ -244,18 +251,20 @@ def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
 
 
 def why_not(decisions: Iterable[Decision], longest: int) -> str:
-    """Why a step whose longest row has `longest` query tokens is the parent's, or nothing: a layer
-    of the group would be slower."""
+    """Reason why the parent computes a step whose longest row has `longest` query tokens.
+
+    The reason is a layer of the group that would be slower; empty if there is none.
+    """
     return next((why for each in decisions if (why := each.why_not(longest))), "")
 
 
 def refuse_cache(impls: list[Any], block_size: int) -> str:
-    """Caches that the device does not read for the layers that HK serves."""
+    """Reason why the device does not read the caches of the layers that HK serves; or empty."""
     return next((why for impl in impls if (why := cache_verdict(impl, block_size).why)), "")
 
 
 def refuse_parallel(parallel: Any) -> str:
-    """Ways to split a batch or a sequence over devices that HK does not understand."""
+    """Reason why HK does not support how a batch or a sequence is split over devices; or empty."""
     if parallel.decode_context_parallel_size > 1:
         return "decode context parallelism"
     if getattr(parallel, "prefill_context_parallel_size", 1) > 1:
@@ -266,13 +275,16 @@ def refuse_parallel(parallel: Any) -> str:
 
 
 def refuse_speculation(speculative: Any) -> str:
-    """Speculation after which rows begin elsewhere on the device than the host believes."""
+    """Reason to refuse speculation whose rows begin elsewhere than the host believes; or empty."""
     if getattr(speculative, "enable_adaptive_verification", False):
         return "adaptive verification"
     return ""
 
 
 def refuse_drafting(speculative: Any) -> str:
-    """Drafters whose first pass has other tokens than the target's: it adds slots to every row."""
+    """Reason to refuse drafters whose first pass has other tokens than the target's; or empty.
+
+    Such drafters add slots to every row.
+    """
     eagle = speculative is not None and speculative.use_eagle()
     return "" if eagle and not speculative.parallel_drafting else "drafting"

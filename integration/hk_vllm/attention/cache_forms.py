@@ -1,8 +1,8 @@
-"""How each parent stores keys and values: from the tensor that vLLM hands a layer to `PagedKV`.
+"""Each parent's form of keys and values: from the tensor that vLLM hands a layer to `PagedKV`.
 
-Nothing is copied and nothing is re-laid: a form only names the axes that the parent's own
-kernels see. From vLLM 0.29 on a layer is handed a logical view `[B, H, N, C]`: blocks, head
-slots, tokens of a block, content (`C` is `2 * head_size` unless the backend customises it).
+Nothing is copied and nothing is re-laid: a form only names the axes that the parent's own kernels
+see. From vLLM 0.29 on a layer is handed a logical view `[B, H, N, C]`: blocks, head slots, tokens
+of a block, content (`C` is `2 * head_size` unless the backend customises it).
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ Scales = tuple[torch.Tensor | float, torch.Tensor | float]
 
 
 def layer_scales(layer: Any) -> Scales:
-    """The layer's own, of the whole cache or of each head. A prepared launch keeps their memory."""
+    """The layer's own scales, one for the cache or for each head. A prepared launch keeps their
+    memory."""
     return layer._k_scale.view(-1), layer._v_scale.view(-1)
 
 
 def shuffled_scales(layer: Any) -> Scales:
-    """1, a constant of the kernels that write and gather, whatever the layer's are."""
+    """Scales of 1, a constant of the kernels that write and gather, whatever the layer's are."""
     return 1.0, 1.0
 
 
@@ -34,9 +35,11 @@ def shuffled_scales(layer: Any) -> Scales:
 class CacheForm:
     """One way to store a cache.
 
-    `read(kv_cache, impl)` describes a layer's cache. `layouts`: the layout strings of keys and
-    values, as `read` names them. `fp8`: an FP8 cache has the same form.
-    `scales(layer)`: what the parent's kernels multiply an FP8 cache's keys and values by.
+    Args:
+        read: describes a layer's cache, from `kv_cache` and `impl`.
+        layouts: layout strings of keys and values, as `read` uses them.
+        fp8: whether an FP8 cache has the same form.
+        scales: for a layer, the factors of an FP8 cache's keys and values in the parent's kernels.
     """
 
     read: Callable[[torch.Tensor, Any], PagedKV]
@@ -46,10 +49,10 @@ class CacheForm:
 
 
 FormOf = Callable[[Any], CacheForm]
-"""A parent's form, once its builder exists, which is the argument.
+"""Returns a parent's form for its builder.
 
 Raises:
-    UnknownCacheForm: HK does not read it; the message says which.
+    UnknownCacheForm: HK does not read the form; the message says which.
 """
 
 CPU_ATTN_LAYOUTS = ("B H D N", "B H N D")
@@ -60,7 +63,7 @@ PACKED_LAYOUTS = ("B H N D", "B H N D")  # the halves of "B H N 2D"
 
 
 def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """CPU_ATTN, `vec` and `vec16`: per block and head keys `[D, N]`, then values `[N, D]`."""
+    """Reads CPU_ATTN's `vec` and `vec16`: per block and head keys `[D, N]`, values `[N, D]`."""
     keys, values = _halves_of_heads(kv_cache, impl)
     size = (impl.head_size, kv_cache.shape[2])
     key, value = keys.unflatten(2, size), values.unflatten(2, size[::-1])
@@ -68,10 +71,10 @@ def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
 
 
 def read_cpu_attn_amx(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """CPU_ATTN, `amx`: per block and head keys `[N/16, D/2, 16, 2]`, then values
-    `[D/16, N/2, 16, 2]`.
+    """Reads CPU_ATTN's `amx`.
 
-    As the operands of tdpbf16ps: pairs along the axis that is summed over, 16 of them in a row.
+    Per block and head it has keys `[N/16, D/2, 16, 2]`, then values `[D/16, N/2, 16, 2]`. These are
+    operands of tdpbf16ps: pairs along the axis that is summed over, 16 of them in a row.
     """
     keys, values = _halves_of_heads(kv_cache, impl)
     tokens, size = kv_cache.shape[2], impl.head_size
@@ -95,7 +98,7 @@ def _halves_of_heads(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, t
 
 
 def cpu_attn_form(builder: Any) -> CacheForm:
-    """CPU_ATTN packs keys and values for the instructions of its kernels."""
+    """The form of CPU_ATTN, which packs keys and values for the instructions of its kernels."""
     forms = {"vec": CPU_ATTN, "vec16": CPU_ATTN, "amx": CPU_ATTN_AMX}
     if builder.isa not in forms:
         raise UnknownCacheForm(f"CPU_ATTN's {builder.isa} cache form is not readable")
@@ -103,9 +106,9 @@ def cpu_attn_form(builder: Any) -> CacheForm:
 
 
 def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """ROCM_ATTN: two head slots, keys `[B, H, D/x, N, x]`, values `[B, H, D, N]`.
+    """Reads ROCM_ATTN: two head slots, keys `[B, H, D/x, N, x]`, values `[B, H, D, N]`.
 
-    As `PagedAttention.split_kv_cache`: x is 16 bytes of elements.
+    `PagedAttention.split_kv_cache` does the same; x is 16 bytes of elements.
     """
     key, value = _two_slots(kv_cache, impl)
     blocks, heads, size = key.shape[0], impl.num_kv_heads, impl.head_size
@@ -116,8 +119,10 @@ def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
 
 
 def read_shuffled(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """ROCM_AITER_FA with the shuffled layout: two head slots, keys `[B, H, D/x, N, x]`, values
-    `[B, H, N/x, D, x]`."""
+    """Reads ROCM_AITER_FA's shuffled layout.
+
+    It has two head slots, keys `[B, H, D/x, N, x]` and values `[B, H, N/x, D, x]`.
+    """
     key, value = _two_slots(kv_cache, impl)
     blocks, block_size, heads, size = *key.shape[:2], impl.num_kv_heads, impl.head_size
     x = 16 // key.element_size()
@@ -131,20 +136,23 @@ def read_shuffled(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
 
 
 def read_packed(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """ROCM_AITER_FA, ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
+    """Reads ROCM_AITER_FA, ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
     _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)
     return PagedKV.from_packed(kv_cache)
 
 
 def rocm_aiter_fa_form(builder: Any) -> CacheForm:
-    """The parent's own switch tells: with two KV heads both forms have the same shape."""
+    """The form of ROCM_AITER_FA by the parent's own switch.
+
+    The shape does not tell: with two KV heads both forms have the same.
+    """
     from vllm._aiter_ops import rocm_aiter_ops
 
     return SHUFFLED if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED
 
 
 def _logical(kv_cache: torch.Tensor, heads: int, content: int) -> tuple[int, int, int, int]:
-    """The sizes of a logical `[B, H, N, C]` view, checked."""
+    """Checks and returns the sizes of a logical `[B, H, N, C]` view."""
     if kv_cache.dim() != 4 or kv_cache.shape[1] != heads or kv_cache.shape[3] != content:
         raise UnknownCacheForm(
             f"cache of shape {tuple(kv_cache.shape)}, expected [blocks, {heads}, tokens, {content}]"
@@ -173,4 +181,4 @@ FORMS: dict[str, FormOf] = {
     "ROCM_AITER_UNIFIED_ATTN": lambda builder: PACKED,
     "TRITON_ATTN": lambda builder: PACKED,
 }
-"""The parents that HK wraps, by the name of their registry member."""
+"""Functions for the parents that HK wraps, by the name of their registry member."""

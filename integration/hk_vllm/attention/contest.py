@@ -1,8 +1,8 @@
-"""Attention: HK timed beside the backend that it wraps, once for each kind of layer.
+"""Times HK's attention beside the backend that it wraps, once for each kind of layer.
 
-The contest is held when vLLM constructs the first layer of a kind: before the layer says which
-fusions it allows, before anything is compiled, and before there is a cache. The parent therefore
-gets a layer and a cache of its own for it.
+The contest is held when vLLM constructs the first layer of a kind. The layer has then not yet said
+which fusions it allows, nothing is compiled, and there is no cache. So the parent gets a layer and
+a cache of its own for the contest.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from hk_vllm.ranks import tensor_parallel
 PROMPTS = (32, 128, 512, 2048)
 """Query tokens of the fresh prompts to measure, as far as a step may have so many."""
 NAME = "hk_backend.contest"
-"""The parent's own layer, among vLLM's names of attention layers, for as long as it is measured."""
+"""Name of the parent's own layer among vLLM's attention layers, while it is measured."""
 
 
 def decide_attention(impl: Any, layer: dict[str, Any]) -> Decision:
-    """Decide who computes the prefill of `impl`, which was constructed with the arguments `layer`.
+    """Decides who computes the prefill of `impl`, constructed with the arguments `layer`.
 
-    The answer is by query tokens of a step's longest row (`Decision.why_not`).
+    The answer depends on the query tokens of a step's longest row (`Decision.why_not`).
     """
     device = device_for(current_platform.device_type).name
     kind = Kind(ROUTE, "vLLM", device, described(impl), impl.hk_parent.get_name())
     if not impl.hk_measured:
         return Decision(kind)
-    with torch.inference_mode():  # as requests run
+    with torch.inference_mode():  # requests run in this mode
         return decide(kind, lambda: contest(impl, layer), tensor_parallel())
 
 
 def described(impl: Any) -> str:
-    """All that decides the speed of a layer, readable."""
+    """Readable text of all that decides the speed of a layer."""
     request = impl._hk_request
     dtype = str(request.dtype).removeprefix("torch.")
     heads = f"{request.num_heads}/{request.num_kv_heads} heads of {request.head_size}"
@@ -68,7 +68,7 @@ def described(impl: Any) -> str:
 
 
 def contest(impl: Any, layer: dict[str, Any]) -> Contest:
-    """HK's route and the parent, on the same tensors of one fresh prompt."""
+    """Makes HK's route and the parent compute the same tensors of one fresh prompt."""
     config = get_current_vllm_config()
     prompts = prompts_up_to(config)
     parent = Parent(impl, layer, config, prompts[-1])
@@ -85,7 +85,7 @@ Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
-    """One call of HK's route, past its checks and counters; `impl` keeps its own route."""
+    """A call of HK's route without its checks and counters; `impl` keeps its own route."""
     query, key, value = inputs
     output = torch.empty_like(query, memory_format=torch.contiguous_format)
     tokens = len(query)
@@ -94,7 +94,7 @@ def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
     route = PrefillRoute(loggers.of("vllm", "attention"))
     arguments = {"query": query, "key": key, "value": value, "out": output}
     arguments |= impl._hk_layer_arguments
-    if impl._hk_sinks is not None:  # whose values are not loaded yet
+    if impl._hk_sinks is not None:  # their values are not loaded yet
         arguments["sinks"] = torch.zeros(len(impl._hk_sinks), device=query.device)
 
     def call() -> torch.Tensor:
@@ -105,11 +105,13 @@ def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
 
 
 class Parent:
-    """A layer of the backend that HK wraps, as vLLM makes one without HK, and its cache.
+    """A layer of the backend that HK wraps, as vLLM makes one without HK, with a cache.
 
     Args:
-        impl: HK's, of the same layer. layer: the arguments that it was constructed with.
-        config: the current one. longest: tokens that the cache is to hold.
+        impl: HK's implementation for the same layer.
+        layer: the arguments that `impl` was constructed with.
+        config: vLLM's current configuration.
+        longest: tokens that the cache has to hold.
     """
 
     def __init__(self, impl: Any, layer: dict[str, Any], config: VllmConfig, longest: int) -> None:
@@ -130,7 +132,7 @@ class Parent:
         self.kv_cache = allocated(backend, spec, 1 + -(-longest // spec.block_size), device)
 
     def call(self, inputs: Inputs) -> Callable[[], torch.Tensor]:
-        """One call of the parent's forward, its metadata built and its cache written."""
+        """A call of the parent's forward, with its metadata built and its cache written."""
         query, key, value = inputs
         tokens, size = len(query), self.block_size
         blocks = torch.arange(1, 1 + -(-tokens // size), dtype=torch.int32)
@@ -153,13 +155,13 @@ def arguments_of(layer: dict[str, Any], backend: Any) -> dict[str, Any]:
     for name in ("kv_cache_dtype", "use_alibi_sqrt", "kv_sharing_target_layer_name"):
         given.pop(name, None)
     given["per_layer_sliding_window"] = given.pop("sliding_window")
-    if given.get("sinks") is not None:  # whose values are not loaded yet
+    if given.get("sinks") is not None:  # their values are not loaded yet
         given["sinks"] = torch.nn.Parameter(torch.zeros_like(given["sinks"]), requires_grad=False)
     return {**given, "prefix": NAME, "attn_backend": backend}
 
 
 def allocated(backend: Any, spec: Any, blocks: int, device: torch.device) -> torch.Tensor:
-    """A cache of so many blocks, `[B, H, N, C]`, in the layout that vLLM prefers for `backend`."""
+    """A cache of `blocks` blocks, `[B, H, N, C]`, in the layout that vLLM prefers for `backend`."""
     layout = get_supported_kv_cache_layouts([backend])[0]
     strides = compute_layout_strides(spec, blocks, 1, layout)
     size = prod(compute_layer_kv_cache_shape_bytes(spec, blocks))
@@ -170,7 +172,7 @@ def allocated(backend: Any, spec: Any, blocks: int, device: torch.device) -> tor
 
 
 def tensors(impl: Any, tokens: int) -> Inputs:
-    """Random query, key and value, as a layer's projection leaves them beside each other."""
+    """Random query, key and value, adjacent in memory as a layer's projection leaves them."""
     request, device = impl._hk_request, current_platform.device_type
     heads = (request.num_heads, request.num_kv_heads, request.num_kv_heads)
     generator = torch.Generator(device).manual_seed(tokens)
@@ -181,7 +183,7 @@ def tensors(impl: Any, tokens: int) -> Inputs:
 
 
 def prompts_up_to(config: VllmConfig) -> tuple[int, ...]:
-    """`PROMPTS` that one step may hold whole; at least one."""
+    """The `PROMPTS` that one step may hold whole; at least one."""
     limit = config.scheduler_config.max_num_batched_tokens
     longest = getattr(config.model_config, "max_model_len", None) or limit
     limit = min(limit, longest)

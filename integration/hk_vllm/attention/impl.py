@@ -1,4 +1,4 @@
-"""Per layer: HK on its rows, the parent on the rest, every fallback counted with its reason."""
+"""Computes a layer: HK its rows, the parent the rest; counts every fallback with its reason."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class HKImpl(Parent):  # type: ignore[misc]
     """Mixin over a parent's attention implementation."""
 
     hk_parent: ClassVar[Any]
-    """vLLM's own backend."""
+    """The backend that HK wraps."""
     hk_measured: ClassVar[bool]
     """Whether HK serves only where it is faster than the parent."""
     _hk_form: CacheForm
-    """The form of its cache: HKBuilder tells it to the layers that HK serves."""
+    """Form of the layer's cache; HKBuilder sets it in the layers that HK serves."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         layer = named_arguments(super().__init__, args, kwargs)
-        self._hk_dtype = torch.get_default_dtype()  # vLLM constructs layers under the model's
+        self._hk_dtype = torch.get_default_dtype()  # vLLM constructs layers under the model's dtype
         self._hk_cache_dtype: str = layer["kv_cache_dtype"]
         self._hk_kv_dtype = kv_dtype(self._hk_cache_dtype, self._hk_dtype)
         self._hk_sinks = layer.get("sinks")
@@ -83,7 +83,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             said = "hk_backend: prefill attention is computed by HK on %s"
             loggers.info_once(logger, said, device)
             compile_key.add_route(ROUTE, self._hk_decision.kind.layer)
-            # the query as the model computed it: HK does not take a quantised one
+            # HK takes the query as the model computed it, not a quantised one
             self.supports_quant_query_input = False
 
     def fused_output_quant_supported(self, quant_key: Any) -> bool:
@@ -106,7 +106,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         output_block_scale: torch.Tensor | None = None,
     ) -> Any:
         plan = getattr(attn_metadata, "hk", NO_PLAN)
-        if plan is None:  # only decode rows
+        if plan is None:  # the batch has only decode rows
             mine = False
         elif attn_metadata is None or plan.dummy:
             mine = False
@@ -128,7 +128,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             if theirs is None:
                 return output
             attn_metadata = plan.parent
-            if not theirs.leads:  # its metadata say where the first rows end
+            if not theirs.leads:  # otherwise the parent's metadata tell where its rows end
                 query, key, value, part = theirs_of(theirs, query, key, value, output)
         found = super().forward(
             layer,
@@ -149,7 +149,7 @@ class HKImpl(Parent):  # type: ignore[misc]
     def _hk_why(
         self, plan: Plan, layer: Any, query: torch.Tensor, key: torch.Tensor | None, quantised: bool
     ) -> str:
-        """Why this call is the parent's, or nothing: HK may serve it."""
+        """Reason why the parent computes this call; empty if HK may serve it."""
         if plan.refusal or self._hk_refusal:
             return plan.refusal or self._hk_refusal
         if routes.is_disabled(ROUTE):
@@ -174,7 +174,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             count(ROUTE, "fallback", tokens, why)
 
     def _hk_count_left(self, plan: Plan, why: str, tokens: int) -> None:
-        """A call of `tokens` tokens that is the parent's, because of `why` or of its rows."""
+        """Counts a call of `tokens` tokens that the parent computes, because of `why` or rows."""
         if plan is NO_PLAN:
             left: Mapping[str, int] = {why: tokens}
         else:
@@ -192,7 +192,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         kv_cache: torch.Tensor,
         output: torch.Tensor,
     ) -> str:
-        """HK's rows into `output`; returns why the parent must compute the batch instead, if so."""
+        """Writes HK's rows to `output`; returns the reason if the parent must compute the batch."""
         paged = None
         if plan.reads_cache:
             try:
@@ -218,8 +218,10 @@ class HKImpl(Parent):  # type: ignore[misc]
         return why
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
-        """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
-        device. A request's forward then never does."""
+        """Proves the cache that the engine has bound, in a dummy run.
+
+        HK waits for the device here, so that the forward of a request never has to.
+        """
         refusal = self._hk_refusal or self._hk_cache_refusal or routes.verdict(ROUTE).why
         if refusal or not kv_cache.numel():
             return
@@ -231,7 +233,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             self._hk_survive(error)
 
     def _hk_survive(self, error: Exception) -> str:
-        """Whatever breaks in HK must not break the engine; returns why the parent takes over."""
+        """Handles an error in HK, which must not break the engine; returns the reason."""
         if isinstance(error, UnknownCacheForm):
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
@@ -241,10 +243,10 @@ class HKImpl(Parent):  # type: ignore[misc]
     def _hk_arguments(
         self, layer: Any, paged: PagedKV | None, tensors: LayerTensors
     ) -> dict[str, Any]:
-        """The operator's arguments, but for the step's."""
+        """The operator's arguments except the step's."""
         query, key, value, out = tensors
         arguments: dict[str, Any] = {"query": query, "out": out, **self._hk_layer_arguments}
-        if self._hk_sinks is not None:  # a parameter: its values are loaded after construction
+        if self._hk_sinks is not None:  # a parameter, whose values are loaded after construction
             arguments["sinks"] = self._hk_sinks.float()
         if paged is None:
             arguments.update(key=key, value=value)
@@ -256,7 +258,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         return arguments
 
     def _hk_paged(self, layer: Any, kv_cache: torch.Tensor) -> PagedKV:
-        """The layer's cache, described and proven once per tensor that the engine binds."""
+        """Description of the layer's cache, made and proven once per tensor that vLLM binds."""
         address, shape = kv_cache.data_ptr(), kv_cache.shape
         known = self._hk_cache
         if known is not None and known[0] == address and known[1] == shape:
@@ -288,7 +290,7 @@ def theirs_of(
     value: torch.Tensor | None,
     output: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the parent's forward gets for its rows alone; HK serves no call without keys."""
+    """Arguments of the parent's forward for its rows alone; HK serves no call without keys."""
     assert key is not None
     assert value is not None
     query, key, value = (theirs.of_tokens(tensor) for tensor in (query, key, value))

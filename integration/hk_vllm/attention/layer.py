@@ -1,4 +1,4 @@
-"""Whether HK serves a layer: its arguments, as vLLM constructs it, against HK's envelope."""
+"""Decides whether HK serves a layer, by the arguments that vLLM constructs it with."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def named_arguments(init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | None:
-    """What a cache of vLLM's `kv_cache_dtype` holds; None if HK does not know."""
+    """Dtype of a cache of vLLM's `kv_cache_dtype`; None if HK does not know it."""
     if kv_cache_dtype in ("fp8", "fp8_e4m3", "fp8_e5m2"):
-        # of e5m2 vLLM's backends for ROCm make this, too, or their writers refuse it
+        # for e5m2, too, vLLM's ROCm backends make this dtype, or their writers refuse it
         from vllm.platforms import current_platform
 
         dtype: torch.dtype = current_platform.fp8_dtype()
@@ -57,7 +57,7 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
 
 
 def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
-    """A layer's prefill attention over the keys that were just projected."""
+    """Request for a layer's prefill attention over the keys that were just projected."""
     from vllm.platforms import current_platform
 
     return AttentionRequest(

@@ -25,7 +25,7 @@ BLOCK_SIZE, NUM_BLOCKS = 16, 4
 
 @dataclass
 class Metadata:
-    """Of the parent."""
+    """Metadata of the parent."""
 
     num_actual_tokens: int
 
@@ -55,7 +55,7 @@ class Impl(AttentionImpl[Metadata]):  # type: ignore[misc]
         self.num_kv_heads = num_kv_heads or num_heads
 
     def forward(self, *arguments: Any, **named: Any) -> None:
-        """Nothing: HK's way to its launch is what is measured."""
+        """Does nothing, as HK's way to its launch is what is measured."""
 
     def do_kv_cache_update(
         self,
@@ -65,7 +65,7 @@ class Impl(AttentionImpl[Metadata]):  # type: ignore[misc]
         kv_cache: torch.Tensor,
         slot_mapping: torch.Tensor,
     ) -> None:
-        """To `[B, H, N, 2D]`: HK proves a cache before it reads it."""
+        """Writes to `[B, H, N, 2D]`, as HK proves a cache before it reads it."""
         block, token = slot_mapping // BLOCK_SIZE, slot_mapping % BLOCK_SIZE
         kv_cache[block, :, token] = torch.cat([key, value], dim=2)
 
@@ -85,7 +85,7 @@ class Backend(AttentionBackend):  # type: ignore[misc]
 
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
-    """The forwards of `count` layers in a step of `rows` (query and cached tokens of each)."""
+    """Returns the forwards of `count` layers in a step with `rows` (query and cached tokens)."""
     backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING", measured=False)
     config = VllmConfig()
     before = torch.get_default_dtype()

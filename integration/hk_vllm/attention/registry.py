@@ -1,7 +1,7 @@
-"""vLLM's registry of attention backends: HK's wrapper in the place of what is registered there.
+"""Puts HK's wrappers in vLLM's registry of attention backends, in place of the classes there.
 
 Another plugin may register a class for the same member, before HK or after it. HK wraps that class
-if it only adds to vLLM's own, and leaves it otherwise (backend.py).
+if it derives from vLLM's own, and leaves it otherwise (backend.py).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ logger = loggers.of("vllm", "attention")
 MODULE = "hk_vllm.attention.backend"
 PREFIX = "HK_"
 _parents: dict[str, str] = {}
-"""Paths of what HK's wrappers have replaced, by member."""
+"""Paths of the classes that HK's wrappers have replaced, by member."""
 
 
 def take(members: tuple[str, ...]) -> None:
-    """Register HK's wrappers for `members`, the first one's for CUSTOM, too.
+    """Registers HK's wrappers for `members`, and the first one's also for CUSTOM.
 
-    Harmless to call again, and takes what another plugin has registered since. Another plugin's
-    CUSTOM, which a user has to ask for, stays.
+    Harmless to call again; it then also wraps what another plugin has registered since. Another
+    plugin's CUSTOM stays, as a user has to ask for it.
     """
     for name in members:
         member = AttentionBackendEnum[name]
@@ -38,18 +38,18 @@ def take(members: tuple[str, ...]) -> None:
 
 
 def has_custom() -> bool:
-    """Whether CUSTOM is HK's, or nobody's."""
+    """Whether CUSTOM is HK's, or free."""
     custom = AttentionBackendEnum.CUSTOM
     return not custom.is_overridden() or _is_ours(custom.get_path())
 
 
 def path_of(name: str) -> str:
-    """The path of HK's wrapper for the member `name`."""
+    """Path of HK's wrapper for the member `name`."""
     return f"{MODULE}.{PREFIX}{name}"
 
 
 def parent_of(name: str) -> str:
-    """The path of the class that HK's wrapper for the member `name` is around."""
+    """Path of the class that HK's wrapper for the member `name` wraps."""
     return _parents.get(name) or str(AttentionBackendEnum[name].value)
 
 

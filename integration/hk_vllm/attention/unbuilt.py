@@ -1,8 +1,8 @@
-"""The parent's metadata, built when somebody first looks at it.
+"""Metadata of the parent that are built when they are first used.
 
-A parent may wait for the device to build it (ROCM_AITER_FA does, in every step with a prefill row).
-HK computes such a step without it, so it is made only if the parent computes something of the step
-after all, or if the engine asks for any of its fields.
+A parent may wait for the device to build metadata (ROCM_AITER_FA does, in every step with a prefill
+row). HK computes such a step without them. So they are made only if the parent computes part of the
+step after all, or if the engine asks for any of their fields.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from vllm.v1.attention.backend import AttentionMetadataBuilder
 
 MAKE = "_hk_make"
 OURS = ("hk", MAKE)
-"""What is read and written without building."""
+"""Attributes that are read and written without building."""
 
 
 def unbuilt(metadata_class: type, make: Callable[[], Any]) -> Any:
-    """An instance of `metadata_class` that becomes what `make` returns: at the first access to
-    anything but its `hk`."""
+    """An instance of `metadata_class` that becomes the result of `make` at the first access.
+
+    Access to its `hk` does not count.
+    """
     found = object.__new__(_unbuilt_class(metadata_class))
     object.__setattr__(found, MAKE, make)
     return found
 
 
 def is_built(metadata: Any) -> bool:
-    """Whether the parent has built it."""
+    """Whether the parent has built the metadata."""
     return not hasattr(type(metadata), "hk_builds")
 
 
 def build(metadata: Any) -> Any:
-    """`metadata` as the parent builds it, now if that has not been done."""
+    """The metadata, built by the parent now if they were not."""
     if is_built(metadata):
         return metadata
     built = object.__getattribute__(metadata, MAKE)()
@@ -45,7 +47,7 @@ def build(metadata: Any) -> Any:
 
 
 def metadata_class_of(builder: type) -> type | None:
-    """What `builder` builds, as it declares; None: it does not say."""
+    """Class of the metadata that `builder` builds, as it declares; None if it does not say."""
     for each in builder.__mro__:
         for base in getattr(each, "__orig_bases__", ()):
             if getattr(base, "__origin__", None) is AttentionMetadataBuilder:
@@ -62,7 +64,7 @@ def _unbuilt_class(metadata_class: Any) -> Any:
         def __getattribute__(self, name: str) -> Any:
             if name in OURS:
                 return object.__getattribute__(self, name)
-            if name == "__class__":  # for `isinstance`: the class that it will have
+            if name == "__class__":  # for `isinstance`: the class that it will become
                 return metadata_class
             return getattr(build(self), name)
 
@@ -71,7 +73,7 @@ def _unbuilt_class(metadata_class: Any) -> Any:
                 build(self)
             object.__setattr__(self, name, value)
 
-        def __copy__(self) -> Any:  # which is looked for on the class, others on the instance
+        def __copy__(self) -> Any:  # Python looks it up on the class
             return copy.copy(build(self))
 
     Unbuilt.__name__ = Unbuilt.__qualname__ = f"HKUnbuilt{metadata_class.__name__}"

@@ -6,16 +6,16 @@ layer.py          whether HK serves a layer
 unquantized.py    layers of bf16, fp16 and fp32 checkpoints, and the LM head
 head.py           the LM head: its format, and the tables that it shares
 kernels.py        puts HK first in vLLM's own lists of FP8 and MX kernels
-kernel_keys.py    what vLLM's configurations of those kernels ask for, in HK's names
-contest.py        HK beside what vLLM would run, measured before a layer's weight is consumed
+kernel_keys.py    translates vLLM's configurations of these kernels to HK's names
+contest.py        measures HK beside vLLM's own product, before a layer's weight is consumed
 next_kernel.py    vLLM's own FP8 and MX kernels, where they were measured to be faster
-checkpoints.py    around vLLM's schemes: HK reads what they change of a checkpoint before they do
+checkpoints.py    reads a checkpoint's tensors before vLLM's schemes change them
 rotated.py        checkpoints with rotated weights, which only HK serves
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers
 quantization.py   --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
-online_checks.py  whether the weights that those quantise while loading have arrived
+online_checks.py  whether the weights that these methods quantise while loading have arrived
 model.py          after a model is loaded: which of its layers HK serves, and why not the others
 saving.py         refuses to save a model with packed weights: nothing could load it
-contract.py       what all of this relies on in vLLM
-install.py        installs all of it once
+contract.py       vLLM's classes and signatures that the route needs
+install.py        installs the route once
 """

@@ -1,6 +1,6 @@
-"""Around vLLM's schemes: HK reads what they change of a checkpoint before they do.
+"""Wraps vLLM's schemes, so that HK reads a checkpoint's tensors before the schemes change them.
 
-See hk_backend.engine.linear.scales for what they change.
+See hk_backend.engine.linear.scales for the changes.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ FP8_METHODS = {
     QuarkW8A8Fp8: "fp8_linear",
     ModelOptLinearMethod: "kernel",
 }
-"""vLLM's methods that may requantise an FP8 checkpoint, and where each keeps its kernel."""
+"""vLLM's methods that may requantise an FP8 checkpoint, and the attribute with their kernel."""
 MX_METHODS = {
     CompressedTensorsW4A4Mxfp4: "kernel",
     CompressedTensorsW8A8Mxfp8: "kernel",
     ModelOptLinearMethod: "kernel",
     QuarkOCP_MX: "ocp_mx_linear",
 }
-"""vLLM's methods for microscaling formats, likewise."""
+"""vLLM's methods for microscaling formats, and the attribute with their kernel."""
 METHODS = {**FP8_METHODS, CompressedTensorsW8A16Fp8: "linear_kernel", **MX_METHODS}
-"""All methods whose kernel may be HK's."""
+"""All of vLLM's methods whose kernel may be HK's."""
 
 
 def install() -> None:
-    """Change those methods where their kernel is HK's; harmless to call again."""
+    """Changes those methods where their kernel is HK's; harmless to call again."""
     for method in METHODS:
         around = functools.partial(_process, FP8_METHODS.get(method, ""))
         wrap(method, "process_weights_after_loading", around)
@@ -70,7 +70,7 @@ def install() -> None:
 
 def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
     if is_released(layer):
-        return  # by an earlier call, and nothing was loaded since
+        return  # packed by an earlier call, and nothing was loaded since
     kernel = getattr(method, kernel_name, None)
     process = getattr(kernel, "process_checkpoint", None)
     if process is None or is_weights_pre_processed() or foreign(original, "vllm"):
@@ -92,7 +92,7 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
 
 
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:
-    """Tell HK's kernels what is missing from the configuration that vLLM passes them."""
+    """Tells HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
     rotation = getattr(method, "hk_rotation", 0)
     with creating(layer), no_other(name_of(layer), rotation):
@@ -118,9 +118,12 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
 def _keep_parts(
     original: Any, config: Any, weight_quant: Any, input_quant: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """vLLM tells no mx kernel that a compressed-tensors checkpoint leaves activations alone, or
-    has rotated weights, and stops at one with FP8 blocks: it expects False where it has None
-    itself."""
+    """Keeps facts of a compressed-tensors scheme that vLLM does not pass to its kernels.
+
+    vLLM tells no mx kernel that a checkpoint leaves activations unquantised, or has rotated
+    weights. It also stops at such a checkpoint with FP8 blocks, as it expects False where its own
+    value is None.
+    """
     rotation, layer_name = rotation_of(weight_quant), kwargs.get("layer_name") or "a layer"
     with no_other(layer_name, rotation):
         scheme = original(config, weight_quant, input_quant, *args, **kwargs)

@@ -1,9 +1,9 @@
-"""Activations that vLLM rounds to FP8 itself, fused with what computes them.
+"""Activations that vLLM itself rounds to FP8, fused with what computes them.
 
-It does so in two ways. By hand: a layer says which codes it takes (`input_quant_key`), and the
-model hands over a `QuantizedActivation`. And in compiled graphs: Inductor, or vLLM's own passes,
-fuse its quantiser with the norm before it. HK's operator rounds where neither can be: outside of
-graphs, and on CPUs, where its kernel does it on the way.
+vLLM does so in two ways. By hand, a layer announces the codes that it takes (`input_quant_key`),
+and the model passes a `QuantizedActivation`. In compiled graphs, Inductor or vLLM's own passes fuse
+its quantiser with the norm before it. HK's operator rounds where neither applies: outside of
+graphs, and on CPUs, where its kernel rounds on the way.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def multiply(
     key: Key,
     quantiser: Any,
 ) -> torch.Tensor:
-    """`layer` of `x`, rows or a `QuantizedActivation`.
+    """Multiplies `x`, rows or a `QuantizedActivation`, by the weight of `layer`.
 
     Args:
-        key: of the codes that its weight is multiplied with. quantiser: vLLM's, for those.
+        key: key of the codes that the weight is multiplied with.
+        quantiser: vLLM's quantiser for these codes.
     """
     codes = _codes_of(layer, x, key, quantiser)
     if codes is None:
@@ -43,18 +44,20 @@ def multiply(
 
 
 def announced(key: Key) -> Key:
-    """What a layer says that it takes: nothing where vLLM has no kernels that make it."""
+    """The key that a layer announces; None if vLLM has no kernels that make such codes."""
     return key if hasattr(torch.ops._C, "silu_and_mul_quant") else None
 
 
 def announce(layer: Any, kernel: Any) -> None:
-    """Some of vLLM's methods ask no kernel what it takes."""
+    """Announces a kernel's codes for its layer, as some of vLLM's methods do not ask the kernel."""
     expose_input_quant_key(layer, kernel)
 
 
 class Codes(NamedTuple):
-    """`[M, K]` and scales as `hk_backend.ops.linear` takes them; `dtype`, `shape`: of the rows that
-    they stand for."""
+    """FP8 codes `[M, K]` and scales in the form that `hk_backend.ops.linear` takes.
+
+    `dtype` and `shape` are those of the original rows.
+    """
 
     data: torch.Tensor
     scales: torch.Tensor
@@ -63,7 +66,7 @@ class Codes(NamedTuple):
 
 
 def _codes_of(layer: Any, x: Any, key: Key, quantiser: Any) -> Codes | None:
-    """`x` as codes, if vLLM has rounded it, or rounds it in this graph."""
+    """The codes of `x` if vLLM has rounded it, or rounds it in this graph; else None."""
     given = as_quantized_activation(x, key)
     if given is not None:
         return _flat(given.data, given.scale, key, given.orig_dtype, given.orig_shape)

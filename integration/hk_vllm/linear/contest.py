@@ -1,4 +1,4 @@
-"""Linear layers: HK is timed beside what vLLM would run, before the layer's weight is consumed.
+"""Times HK's linear layers beside vLLM's own product, before a layer's weight is consumed.
 
 Both sides prepare copies of the layer, which keeps its tensors whoever wins. A layer's answer is
 kept, so a reload of weights measures nothing.
@@ -25,17 +25,18 @@ from hk_backend.ops import LinearRequest
 from hk_vllm.ranks import tensor_parallel
 
 Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
-"""Makes a copy of the layer that HK's weight is attached to, and vLLM's own product; may raise
-`NoContest`."""
+"""Makes a copy of the layer packed by HK, and vLLM's product; may raise `NoContest`."""
 
 
 def why_slower(
     layer: Any, request: LinearRequest, theirs: str, sides: Sides, *, is_head: bool = False
 ) -> str:
-    """Why vLLM computes `layer`, which HK could serve; nothing if HK does.
+    """Reason why vLLM computes `layer`, which HK could serve; empty if HK does.
 
     Args:
-        request: the layer. theirs: what vLLM would compute it with. is_head: it computes logits.
+        request: the layer, with all that decides its speed.
+        theirs: name of vLLM's way to compute it.
+        is_head: whether it computes logits.
     """
     decision = layer.__dict__.get("hk_decision")
     if decision is None:
@@ -43,7 +44,7 @@ def why_slower(
         def contest() -> Contest:
             return contest_of(*sides(), request, rows_up_to(largest_batch(is_head)))
 
-        with torch.inference_mode():  # as requests run
+        with torch.inference_mode():  # requests run in this mode
             decision = decide_linear(
                 "vLLM", theirs, request, contest, tensor_parallel(), is_head=is_head
             )
@@ -53,7 +54,7 @@ def why_slower(
 
 
 def with_own_tensors(layer: Any) -> Any:
-    """A stand-in with copies of the layer's parameters: vLLM may change them in place."""
+    """A stand-in with copies of the layer's parameters, as vLLM may change them in place."""
     found = stand_in(layer)
     for name, parameter in layer._parameters.items():
         if parameter is not None:
@@ -62,7 +63,7 @@ def with_own_tensors(layer: Any) -> Any:
 
 
 def _copied(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """The same values, class and attributes: vLLM's schemes ask for all three."""
+    """A copy with the same values, class and attributes, as vLLM's schemes ask for all three."""
     data = parameter.detach().clone()
     copied: torch.nn.Parameter = torch.Tensor._make_subclass(type(parameter), data, False)
     copied.__dict__.update(parameter.__dict__)
@@ -70,7 +71,7 @@ def _copied(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
 
 
 def largest_batch(is_head: bool) -> int:
-    """The most rows that the engine gives a layer in one step: tokens, or requests to a head."""
+    """Most rows that the engine gives a layer in one step: tokens, or requests for a head."""
     config = get_current_vllm_config_or_none()
     if config is None:
         return ROWS[-1]

@@ -1,4 +1,4 @@
-"""What the linear route relies on in vLLM, checked before anything is patched."""
+"""Checks of what the linear route relies on in vLLM, before anything is patched."""
 
 from __future__ import annotations
 

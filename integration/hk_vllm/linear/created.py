@@ -1,5 +1,8 @@
-"""The layer that is being created, of which vLLM's kernels are not told: whether its FP8 blocks
-align with their scales, and whether latent attention reads its weight."""
+"""The layer that is being created, which vLLM does not pass to its kernels.
+
+Its properties decide whether its FP8 blocks align with their scales, and whether latent attention
+reads its weight.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _layer: ContextVar[Any] = ContextVar("layer", default=None)
 
 @contextmanager
 def creating(layer: Any) -> Iterator[None]:
-    """While the weights of `layer` are created, and with them its kernel."""
+    """Context for the creation of the weights of `layer`, and with them of its kernel."""
     token = _layer.set(layer)
     try:
         yield
@@ -27,31 +30,36 @@ def creating(layer: Any) -> Iterator[None]:
 
 
 def verdict_on_created() -> Verdict:
-    """On the layer that is being created, whatever its format."""
+    """Whether HK may serve the layer that is being created, whatever its format."""
     return refused(LATENT) if is_latent(_layer.get()) else SERVED
 
 
 def blocks_verdict() -> Verdict:
-    """On the layer that is being created, of FP8 blocks."""
+    """Whether HK may serve the layer that is being created, if it has FP8 blocks."""
     return blocks_verdict_on(_layer.get())
 
 
 def blocks_verdict_on(layer: Any) -> Verdict:
-    """vLLM lets some of its methods merge shards that do not end where a block does."""
+    """Whether a layer's blocks match its scales, which not all of vLLM's methods ensure."""
     if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
         return SERVED
     return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))
 
 
 def is_latent(layer: Any) -> bool:
-    """Whether latent attention (MLA) reads the layer's weight: by its name, as vLLM marks it
-    (`_cpu_skip_gemm_dispatch`) only when it has a kernel."""
+    """Whether latent attention (MLA) reads the layer's weight, by the layer's name.
+
+    vLLM's own mark (`_cpu_skip_gemm_dispatch`) is set only if it has a kernel.
+    """
     return layer is not None and name_of(layer).rpartition(".")[2] == "kv_b_proj"
 
 
 def latent_verdict(layer: Any, rotation: int) -> Verdict:
-    """Attention reads a weight in an MX format as the layer's product with the identity, which by
-    64 is rotated to eighths, and by 32 or 128 to what no format has."""
+    """Whether latent attention can read a weight that is rotated.
+
+    Attention reads a weight in an MX format as the layer's product with the identity. A rotation by
+    64 turns that into exact eighths, by 32 or 128 into numbers that no format has.
+    """
     if rotation not in (0, 64) and is_latent(layer):
         return refused(f"{LATENT}, which a rotation by {rotation} would change: expected 64")
     return SERVED

@@ -1,4 +1,4 @@
-"""The LM head: what a model's configuration asks of it.
+"""The LM head: the format that a model's configuration requests for it.
 
 A head keeps its table: a tied table is also the embedding's (tied.py), and vLLM reads an untied one
 for `head_dtype`. Its packed copy is stored in addition, as vLLM's is.
@@ -26,14 +26,14 @@ from hk_backend.ops.head_format import KEPT
 from hk_vllm.linear.layer import verdict_on
 
 IN_GRAPHS = f"{ROUTE}: embedding in the head"
-"""In the key of compiled graphs, which hold the operator that looks rows up."""
+"""Entry in the key of compiled graphs, as they hold the operator that looks up rows."""
 
 
 def asked_of(vllm_config: Any, model_config: Any) -> Head:
-    """What the model of `model_config`, a draft model too, asks of its head.
+    """The head that the model of `model_config`, a draft model included, requests.
 
     Raises:
-        ValueError: a format that does not exist, or that HK does not serve such a head in.
+        ValueError: the format does not exist, or HK does not serve such a head in it.
     """
     head = _asked_of(vllm_config.quant_config, model_config)
     if head.format != KEPT:
@@ -53,7 +53,7 @@ def format_of(head: Any) -> str:
     """The format that `head` is to be packed in.
 
     Raises:
-        ValueError: HK does not serve it in what is asked for.
+        ValueError: HK does not serve the head in the requested format.
     """
     found, weight = asked(), head.weight
     format = found.format_of(head)
@@ -65,7 +65,7 @@ def format_of(head: Any) -> str:
 
 
 def why_in_another_dtype(dtype: torch.dtype) -> str:
-    """Why vLLM computes a head whose table is in `dtype`, if it does so in another one."""
+    """Reason why vLLM computes a head with a table in `dtype`, if it computes in another dtype."""
     config = get_current_vllm_config_or_none()
     model = None if config is None else config.model_config
     wanted = getattr(model, "head_dtype", None) or dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def register_linear() -> str:
-    """Change vLLM's linear layers on this platform; returns why not, or nothing."""
+    """Changes vLLM's linear layers on this platform; returns the reason why not, or nothing."""
     from vllm.platforms import current_platform
 
     from hk_vllm.linear.contract import check_linear

@@ -1,4 +1,4 @@
-"""What vLLM's configurations of kernels ask for, in HK's names, and whether HK serves it."""
+"""Translates vLLM's configurations of kernels to HK's names, and asks whether HK serves them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MXFP6 = {
     kMxfp6E2M3Static: ("mxfp6_e2m3", kMxfp6E2M3Dynamic),
     kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
 }
-"""Key of a weight: HK's name, and the key of activations in the same format."""
+"""HK's format, and the key of activations in the same format, by the key of the weight."""
 
 
 def activations_of(key: Any) -> str:
-    """HK's name for how vLLM's key quantises activations; empty if HK does not."""
+    """HK's name for the activations of vLLM's key; empty if HK does not support them."""
     group = key.scale.group_shape
     if group.is_per_tensor():
         return "tensor"
@@ -65,5 +65,8 @@ def fp8_verdict(config: Any, activations: str, scale_kind: str) -> Verdict:
 
 
 def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
-    """vLLM's MX configurations do not know the dtype of activations, and some not the shape."""
+    """Whether HK serves a layer in an MX format.
+
+    vLLM's configurations for MX lack the dtype of activations, and some the shape.
+    """
     return verdict_on(format, n, k, torch.get_default_dtype(), activations="mx")

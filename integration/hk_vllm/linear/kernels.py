@@ -1,4 +1,4 @@
-"""Puts HK first in vLLM's lists of linear kernels; what it refuses goes to the next in the list.
+"""Puts HK first in vLLM's lists of linear kernels; layers that it refuses go to the next kernel.
 
 Each class reads a layer's parameters as vLLM's schemes leave them, packs them once, and computes
 with the packed weight alone. Where vLLM's next kernel was measured to be faster, the layer is
@@ -47,8 +47,10 @@ Answer = tuple[bool, str | None]
 
 
 def install() -> None:
-    """Put HK's classes at the head of the lists of CPU and ROCm, behind what another plugin has put
-    there; harmless to call again."""
+    """Puts HK's classes first in the lists of CPU and ROCm; harmless to call again.
+
+    Kernels that another plugin has put first stay before HK's.
+    """
     for name, kernel in KERNELS.items():
         by_platform = getattr(lists, name)
         for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
@@ -68,15 +70,16 @@ def is_foreign(kernel: type) -> bool:
 
 
 class HKKernel:
-    """Mixin: what all of HK's kernel classes share. `verdict` and `pack` are each class's own."""
+    """Mixin with all that HK's kernel classes share. Each class has its own `verdict` and
+    `pack`."""
 
     config: Any
     listed_in: ClassVar[str]
     """vLLM's list (module vllm.model_executor.kernels.linear) that the class is in."""
     weight_name = "weight"
-    """In the checkpoint; set by checkpoints.py, as is:"""
+    """Name of the weight in the checkpoint; checkpoints.py sets this and `rotation`."""
     rotation = 0
-    """How many channels of the input are rotated together, as the weight has been; 0: none."""
+    """Channels of the input that are rotated together, like those of the weight; 0: none."""
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
@@ -84,7 +87,7 @@ class HKKernel:
 
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> Answer:
-        return True, None  # what the device cannot do is in the verdict, with the layer's facts
+        return True, None  # the verdict covers the device's limits, with the layer's facts
 
     @classmethod
     def can_implement(cls, config: Any) -> Answer:
@@ -101,14 +104,14 @@ class HKKernel:
             theirs.process_weights_after_loading(layer)
 
     def request(self, layer: Any) -> LinearRequest:
-        """What is asked of HK for `layer`, whose tensors have been loaded."""
+        """HK's request for `layer`, whose tensors have been loaded."""
         raise NotImplementedError
 
     def pack(self, layer: Any) -> None:
         raise NotImplementedError
 
     def codes_key(self) -> Any:
-        """vLLM's key of the FP8 codes that this kernel multiplies; None: it takes none."""
+        """vLLM's key of the FP8 codes that this kernel multiplies; None if it takes none."""
         return None
 
     def input_quant_key(self) -> Any:
@@ -127,20 +130,20 @@ class HKKernel:
 
 
 def pack(kernel: HKKernel, layer: Any) -> None:
-    """Prepare `layer` for HK."""
+    """Prepares `layer` for HK."""
     kernel.pack(layer)
 
 
 def prepare(kernel: Any, layer: Any) -> None:
-    """Prepare `layer` for a kernel of vLLM."""
+    """Prepares `layer` for a kernel of vLLM."""
     kernel.process_weights_after_loading(layer)
 
 
 class HKFp8Kernel(HKKernel):
-    """Mixin: FP8 weights."""
+    """Mixin for FP8 weights."""
 
     def activations(self) -> str:
-        """HK's name for how activations are rounded."""
+        """HK's name for the rounding of activations."""
         return activations_of(self.config.activation_quant_key)
 
     def request(self, layer: Any) -> LinearRequest:
@@ -157,7 +160,7 @@ class HKFp8Kernel(HKKernel):
 
 
 class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
-    """FP8 weights with a scale per tensor or output channel, FP8 activations."""
+    """Kernel for FP8 weights with a scale per tensor or output channel, and FP8 activations."""
 
     listed_in = "_POSSIBLE_FP8_KERNELS"
 
@@ -175,12 +178,11 @@ class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[m
         return self.config.activation_quant_key
 
     def pack(self, layer: Any) -> None:
-        """From a weight `[K, N]` and one scale for each channel or for all, as vLLM's schemes
-        pass them."""
+        """Packs a weight `[K, N]` from vLLM's schemes, with a scale for each channel or for all."""
         self._pack(layer, layer.weight.data.t(), layer.weight_scale)
 
     def process_checkpoint(self, layer: Any) -> None:
-        """From the checkpoint's own tensors: `[N, K]`, and the scale of each shard."""
+        """Packs the checkpoint's own tensors: a weight `[N, K]`, and the scale of each shard."""
         scales = as_channels(layer, layer.weight_scale)
         self._pack(layer, layer.weight.data, scales)
 
@@ -205,7 +207,7 @@ class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[m
 
 
 class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
-    """FP8 weights with scales of any kind, activations as they are."""
+    """Kernel for FP8 weights with scales of any kind, and unquantised activations."""
 
     listed_in = "_POSSIBLE_WFP8A16_KERNELS"
 
@@ -228,14 +230,14 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
         if blocks is None:
             weight, scales, name = weight.t(), layer.weight_scale, "weight_scale"
         else:
-            # what vLLM calls weight_scale_inv here is weight_scale in the checkpoint
+            # vLLM's weight_scale_inv here is weight_scale in the checkpoint
             scales, name = blocks.float(), "weight_scale"
         pack_layer(layer, weight, FORMAT_OF[weight.dtype], scales, names={"scales": name})
         release(layer, "weight_scale", "weight_scale_inv", "input_scale")
 
 
 class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type: ignore[misc]
-    """FP8 weights in 128x128 blocks, FP8 activations per token and 128 channels."""
+    """Kernel for FP8 weights in 128x128 blocks, and FP8 activations per token and 128 channels."""
 
     listed_in = "_POSSIBLE_FP8_BLOCK_KERNELS"
 
@@ -270,14 +272,14 @@ class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type
 
 
 class HKMxKernel(HKKernel):
-    """Mixin: weights of an OCP microscaling format, activations in the same or as they are."""
+    """Mixin for weights of an OCP microscaling format, and activations in it or unquantised."""
 
     weight_only = False
-    """Whether the checkpoint asks for activations as they are; set by checkpoints.py."""
+    """Whether the checkpoint asks for unquantised activations; checkpoints.py sets it."""
 
     def request(self, layer: Any) -> LinearRequest:
         n, blocks = layer.weight_scale.shape
-        dtype = torch.get_default_dtype()  # vLLM processes layers under the model's
+        dtype = torch.get_default_dtype()  # vLLM processes layers under the model's dtype
         where = current_platform.device_type
         return LinearRequest(where, dtype, self.format(), n, blocks * MX_BLOCK, self.activations())
 
@@ -303,7 +305,7 @@ class HKMxKernel(HKKernel):
 
 
 class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
-    """mxfp8 (e4m3fn elements)."""
+    """Kernel for mxfp8 (e4m3fn elements)."""
 
     listed_in = "_POSSIBLE_MXFP8_KERNELS"
 
@@ -319,7 +321,7 @@ class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
 
 
 class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
-    """mxfp6, e2m3 or e3m2."""
+    """Kernel for mxfp6, e2m3 or e3m2."""
 
     listed_in = "_POSSIBLE_MXFP6_KERNELS"
 
@@ -338,7 +340,7 @@ class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
 
 
 class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
-    """mxfp4 (e2m1 elements)."""
+    """Kernel for mxfp4 (e2m1 elements)."""
 
     listed_in = "_POSSIBLE_MXFP4_KERNELS"
 
@@ -367,7 +369,7 @@ KERNELS: dict[str, type[HKKernel]] = {
 
 
 def counterpart(kernel: Any, weight_only: bool) -> type[HKKernel] | None:
-    """HK's class for layers that vLLM gave to `kernel`, if it has one."""
+    """HK's class for layers that vLLM gave to `kernel`; None if there is none."""
     if isinstance(kernel, FP8ScaledMMLinearKernel):
         return HKWeightOnlyFp8LinearKernel if weight_only else HKFp8LinearKernel
     for base, ours in (

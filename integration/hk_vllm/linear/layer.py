@@ -44,6 +44,6 @@ def verdict_on(
 
 
 def linear_backend() -> str:
-    """What `--linear-backend` says."""
+    """Value of `--linear-backend`."""
     config = get_current_vllm_config_or_none()
     return "auto" if config is None else str(config.kernel_config.linear_backend)

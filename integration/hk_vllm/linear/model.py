@@ -1,4 +1,4 @@
-"""After a model is loaded: which of its linear layers HK serves, and why not the others."""
+"""Accounts for a loaded model: which of its linear layers HK serves, and why not the others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTED = LinearBase, ParallelLMHead, RoutedExperts
 
 
 def install() -> None:
-    """Account for every model that vLLM's loaders return; harmless to call again."""
+    """Accounts for every model that vLLM's loaders return; harmless to call again."""
     wrap(BaseModelLoader, "load_model", _load)
     tell_dummy_runs(is_dummy_run)
 
@@ -62,7 +62,7 @@ def _load(
 
 
 def watch_reloads() -> None:
-    """Look at a checkpoint before it replaces weights in the worker of this process, and finish."""
+    """Makes this process's worker check a checkpoint before a reload, and finish the reload."""
     worker = getattr(sys.modules.get(WORKER), "Worker", None)
     if worker is not None:
         wrap(worker, "reload_weights", _reload)
@@ -77,14 +77,16 @@ def _reload(original: Any, worker: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 WORKER = "vllm.v1.worker.gpu_worker"
-"""The CPU's derives from it."""
+"""Module of vLLM's GPU worker, from which the CPU's derives."""
 OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
 """Values of vLLM's `SpeculativeConfig.method` that read nothing of the model but its tokens."""
 
 
 def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
-    """Features that add to the outputs of a model's layers, and those that read its hidden states
-    or write its embeddings, in vLLM's words; empty: none."""
+    """Names of what adds to layers' outputs, and of what reads hidden states or writes embeddings.
+
+    The names are vLLM's own; each text is empty if there is none.
+    """
     drafts = vllm_config.speculative_config
     readers = {
         f"speculative method {getattr(drafts, 'method', '')!r}": drafts is not None
@@ -102,14 +104,14 @@ _dummy_logits: ContextVar[bool] = ContextVar("dummy_logits", default=False)
 
 
 def is_dummy_run() -> bool:
-    """vLLM profiles and warms up without attention metadata, and then samples."""
+    """Whether vLLM profiles or warms up: it then has no attention metadata, and samples."""
     if not is_forward_context_available():
         return _dummy_logits.get()
     return get_forward_context().attn_metadata is None
 
 
 def mark_dummy_logits() -> None:
-    """Tell the sampling of a warm-up from a request's, in the runners of this process."""
+    """Marks the sampling of a warm-up in the runners of this process, unlike that of a request."""
     for name in RUNNERS:
         runner = getattr(sys.modules.get(name), "GPUModelRunner", None)
         original = getattr(runner, "_dummy_sampler_run", None)
@@ -131,10 +133,10 @@ def _marked(original: Any) -> Any:
 
 
 def account(model: Any) -> None:
-    """Count and log the layers of `model`, and pack an embedding that is the LM head too.
+    """Counts and logs the layers of `model`, and packs an embedding that is the LM head too.
 
     Raises:
-        StrictError: with HK_STRICT=1, if a layer is left to vLLM.
+        StrictError: a layer is left to vLLM, with HK_STRICT=1.
     """
     tables = tables_as_heads(model)
     for table in tables:
@@ -153,7 +155,7 @@ def account(model: Any) -> None:
 
 
 def tables_as_heads(model: Any) -> list[Any]:
-    """The embedding that computes a model's logits, where the model has no LM head."""
+    """The embedding that computes a model's logits, if the model has no LM head."""
     modules = list(model.modules())
     logits = [each for each in modules if isinstance(each, LogitsProcessor)]
     tables = [each for each in modules if isinstance(each, VocabParallelEmbedding)]
@@ -168,13 +170,13 @@ def tables_as_heads(model: Any) -> list[Any]:
 
 
 def why_left(layer: Any) -> str | None:
-    """Why vLLM computes `layer`; None if it has no weight here."""
+    """Reason why vLLM computes `layer`; None if the layer has no weight here."""
     weight = getattr(layer, "weight", None)
     if weight is not None and weight.is_meta:
         return None
     if isinstance(layer, RoutedExperts):
         return "experts of a mixture: HK has no kernel for them"
-    if hasattr(layer, "hk_left"):  # by unquantized.py
+    if hasattr(layer, "hk_left"):  # set by unquantized.py
         why: str | None = layer.hk_left
         return why
     scheme = getattr(layer, "scheme", None) or layer.quant_method

@@ -1,8 +1,8 @@
-"""The kernel that vLLM would run without HK, where it was measured to be faster.
+"""The kernel that vLLM would run without HK, for layers where it was measured to be faster.
 
-HK's kernel is chosen when a layer is created, without its tensors. With them, HK is timed beside
-the next kernel of vLLM's list, on copies of the layer. If that one is faster, HK's kernel hands
-the layer over to it.
+HK's kernel is chosen when a layer is created, without its tensors. Once they are there, HK is timed
+beside the next kernel of vLLM's list, on copies of the layer. If that one is faster, HK's kernel
+hands the layer over to it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from hk_vllm.linear.codes import announce
 from hk_vllm.linear.contest import why_slower, with_own_tensors
 
 NAMES = ["weight", "weight_scale", "input_scale", "input_scale_ub"]
-"""A layer's tensors, as vLLM hands them to its FP8 kernels (`init_fp8_linear_kernel`)."""
+"""Names of a layer's tensors, as vLLM passes them to its FP8 kernels (`init_fp8_linear_kernel`)."""
 Prepare = Callable[[Any, Any], None]
-"""Prepares a layer for a kernel: takes the kernel and the layer."""
+"""Prepares a layer for a kernel; takes the kernel and the layer."""
 
 
 def theirs_for(kernel: Any, layer: Any, ours: Prepare, theirs: Prepare) -> Any:
-    """vLLM's own kernel that computes `layer` instead of HK's `kernel`; None: HK computes it.
+    """vLLM's own kernel that computes `layer` instead of HK's `kernel`; None if HK computes it.
 
     The answer is found once: a layer that gets new weights keeps it.
 
     Args:
-        layer: holds the tensors that are to be prepared.
-        ours, theirs: prepare a copy of the layer for HK's kernel, and for vLLM's.
+        layer: holds the tensors to prepare.
+        ours: prepares a copy of the layer for HK's kernel.
+        theirs: prepares a copy of the layer for vLLM's kernel.
 
     Raises:
         CheckpointError: vLLM's kernel is faster, and a tensor is not in the checkpoint.
@@ -68,13 +69,13 @@ def theirs_for(kernel: Any, layer: Any, ours: Prepare, theirs: Prepare) -> Any:
         return None
     check_loaded(layer, request.n, kernel.weight_name)
     its = layer.hk_theirs = made(following, kernel.config)
-    layer.__dict__.pop("_input_quant_key", None)  # HK's, since the layer was created
+    layer.__dict__.pop("_input_quant_key", None)  # HK's key, set when the layer was created
     announce(layer, its)
     return its
 
 
 def next_class(kernel: Any) -> Any:
-    """vLLM's choice for the layer of HK's `kernel`, had HK not been in its list; None: nothing."""
+    """vLLM's choice for the layer of HK's `kernel` if HK were not in its list; None: nothing."""
     for each in getattr(lists, kernel.listed_in).get(current_platform._enum, []):
         if each is type(kernel):
             continue
@@ -86,7 +87,7 @@ def next_class(kernel: Any) -> Any:
 def product_by(
     following: Any, config: Any, prepare: Prepare, layer: Any, request: LinearRequest
 ) -> Multiply:
-    """vLLM's own product, tried once: some kernels say that they support a CPU, and do not.
+    """vLLM's own product, tried once, as some kernels claim to support a CPU and do not.
 
     Raises:
         NoContest: vLLM's kernel fails.
@@ -112,14 +113,16 @@ def made(kernel: Any, config: Any) -> Any:
 
 
 def check_loaded(layer: Any, n: int, weight_name: str) -> None:
-    """HK has marked the tensors that a checkpoint must fill: vLLM would compute with the marks.
+    """Checks that the checkpoint has filled all tensors that HK marked.
+
+    vLLM would compute with the marks.
 
     Raises:
-        CheckpointError: one of them was not loaded.
+        CheckpointError: a tensor was not loaded.
     """
     weight = layer.weight.data
     if len(weight) != n:
-        return  # vLLM has quantised and transposed it while it loaded
+        return  # vLLM quantised and transposed it while loading
     check_weight(layer, weight, weight_name)
     for name in ("weight_scale", "weight_scale_inv"):
         scales = layer._parameters.get(name)

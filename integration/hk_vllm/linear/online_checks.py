@@ -1,4 +1,4 @@
-"""Whether a weight that vLLM quantises while loading has arrived."""
+"""Checks that a weight that vLLM quantises while loading has arrived."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hk_backend.engine.linear.online import check_arrived, shard_indices
 
 
 def check_weight_arrived(layer: Any) -> None:
-    """vLLM keeps what a layer was given until it has processed it.
+    """Checks that all shards of a layer's weight have arrived, by vLLM's record of its tensors.
 
     Raises:
         CheckpointError: a tensor is missing from the checkpoint.

@@ -5,13 +5,14 @@ so the model is never in memory in its own dtype. Options, for example weight-on
 
     --quantization hk_fp8 --hf-overrides '{"quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
 
-Or from a checkpoint whose config.json says so; the options are keys of its `quantization_config`,
-and every layer has the tensors `weight` and `weight_scale` in the layouts of
+A checkpoint's config.json may ask for a method, too. The options are keys of its
+`quantization_config`. Every layer has the tensors `weight` and `weight_scale`, in the layouts of
 `hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
 
     "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
 
-Options: see hk_backend.engine.linear.options. Embeddings are not quantised, the LM head only by `head`.
+The options are in hk_backend.engine.linear.options. Embeddings are never quantised, and the LM head
+only with the option `head`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ logger = loggers.of("vllm", "linear")
 
 
 def install() -> None:
-    """Register the methods with vLLM; harmless to call again."""
+    """Registers the methods with vLLM; harmless to call again."""
 
     def registered(name: str) -> Any:
         return get_quantization_config(name) if name in QUANTIZATION_METHODS else None
@@ -94,7 +95,7 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def from_config_dict_json(cls, config_dict_json: str) -> HKConfig:
-        """Options for a checkpoint that is not quantised, from `--hf-overrides`."""
+        """Reads the options for an unquantised checkpoint, from `--hf-overrides`."""
         return cls(**known_options(cls.hk_method, json.loads(config_dict_json)))
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
@@ -113,9 +114,10 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
         return method(self.hk_method, self.options)
 
     def _method_of_experts(self, layer: Any, prefix: str) -> Any:
-        """
+        """The method of experts that are left unquantised.
+
         Raises:
-            ValueError: they are to be quantised.
+            ValueError: the experts are to be quantised.
         """
         if self._is_ignored(prefix):
             return UnquantizedFusedMoEMethod(layer.moe_config)
@@ -126,7 +128,7 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
 
 
 CONFIGS = config_classes(HKConfig, __name__)
-"""By the method's name."""
+"""Configuration classes by the method's name."""
 globals().update({config.__name__: config for config in CONFIGS.values()})
 
 KEYS = {
@@ -134,11 +136,11 @@ KEYS = {
     "tensor": kFp8DynamicTensorSym,
     "token_block": kFp8Dynamic128Sym,
 }
-"""vLLM's names for how activations are rounded to FP8."""
+"""vLLM's keys for the rounding of activations to FP8."""
 
 
 class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
-    """What both methods share."""
+    """The base of both methods."""
 
     def __init__(self, name: str, options: Options) -> None:
         super().__init__(name, options)
@@ -163,7 +165,7 @@ class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
 
 @register_weight_loader_v2_supported_method
 class HKLinearMethod(HKMethod):
-    """Of a checkpoint that holds `weight` and `weight_scale`."""
+    """The method for a checkpoint that holds `weight` and `weight_scale`."""
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         format = FORMATS[self.options.format]
@@ -199,12 +201,12 @@ class HKLinearMethod(HKMethod):
 
 @register_weight_loader_v2_supported_method
 class HKOnlineLinearMethod(HKMethod):
-    """Of a checkpoint that is not quantised: as soon as a layer is loaded, it is quantised."""
+    """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
     uses_meta_device = True
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
-        # on no device until its values arrive: then vLLM calls process_weights_after_loading
+        # on no device until its values arrive; vLLM then calls process_weights_after_loading
         values = torch.empty(n, k, dtype=dtype, device="meta")
         weight = ModelWeightParameter(data=values, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)

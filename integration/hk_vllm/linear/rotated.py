@@ -1,6 +1,6 @@
-"""compressed-tensors checkpoints with rotated weights: vLLM reads them, and HK alone serves them.
+"""compressed-tensors checkpoints with rotated weights, which vLLM reads and only HK serves.
 
-See hk_backend.engine.linear.rotated. checkpoints.py hands a weight's rotation on to HK's kernel.
+See hk_backend.engine.linear.rotated. checkpoints.py passes a weight's rotation on to HK's kernel.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hk_vllm.linear.layer import verdict_on
 
 
 def install() -> None:
-    """Change vLLM's configuration; harmless to call again."""
+    """Changes vLLM's configuration; harmless to call again."""
     wrap(CompressedTensorsConfig, "_quantization_scheme_map_from_config", read_groups, static=True)
     wrap(CompressedTensorsConfig, "get_scheme_dict", _scheme_of)
 
 
 def _scheme_of(original: Any, config: Any, layer: Any, layer_name: str | None = None) -> Any:
-    """What a layer is quantised to; vLLM takes that of a merged layer's first shard for all.
+    """The scheme of a layer; vLLM takes that of a merged layer's first shard for all.
 
     Raises:
-        RotationError: shards that are not rotated alike, or a layer that is not linear.
+        RotationError: shards have different rotations, or the layer is not linear.
     """
     found = original(config, layer, layer_name)
     if layer_name is None or not any(map(_rotation, config.target_scheme_map.values())):
@@ -64,13 +64,16 @@ def check_served(
     params_dtype: torch.dtype,
     **_: Any,
 ) -> None:
-    """
+    """Checks that HK serves a rotated layer.
+
     Args:
-        kernel: that vLLM has chosen for the rotated layer called `name`. The rest: what
-            vLLM's schemes create a layer's weights with.
+        name: name of the layer.
+        kernel: the kernel that vLLM has chosen for the layer.
+
+    The other arguments are those with which vLLM's schemes create a layer's weights.
 
     Raises:
-        RotationError: it is not HK's, or HK does not serve the layer.
+        RotationError: the kernel is not HK's, or HK does not serve the layer.
     """
     if not isinstance(kernel, HKMxKernel):
         raise only_hk(name, rotation, _chosen(kernel))
@@ -88,7 +91,7 @@ def check_served(
 
 
 def _chosen(kernel: Any) -> str:
-    """What vLLM has chosen instead of HK, and HK's reason, if the reason is HK's."""
+    """Text of what vLLM has chosen instead of HK, with HK's reason if it refused."""
     ours = counterpart(kernel, weight_only=False)
     verdict = SERVED if ours is None else ours.verdict(kernel.config)
     why = "" if verdict else f", because {verdict.why}"

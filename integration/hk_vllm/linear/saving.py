@@ -1,4 +1,7 @@
-"""vLLM's ways of saving a loaded model (`save_sharded_state`, `save_tensorized_model`)."""
+"""Makes vLLM refuse to save a loaded model with packed weights.
+
+vLLM's ways to save are `save_sharded_state` and `save_tensorized_model`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from hk_backend.engine.patching import MARK
 
 
 def install() -> None:
-    """Have both refuse packed weights; harmless to call again."""
+    """Changes both ways to save; harmless to call again."""
     for loader in (ShardedStateLoader, TensorizerLoader):
         save = loader.save_model
         if not hasattr(save, MARK):

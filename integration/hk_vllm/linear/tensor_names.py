@@ -14,7 +14,7 @@ from hk_backend.engine.patching import MARK
 
 
 def install() -> None:
-    """Wrap vLLM's loader of checkpoints; harmless to call again."""
+    """Wraps vLLM's loader of checkpoints; harmless to call again."""
     if hasattr(DefaultModelLoader.load_weights, MARK):
         return
     get_all_weights = DefaultModelLoader.get_all_weights

@@ -1,9 +1,11 @@
-"""An LM head and an embedding with one table, when vLLM loads them and when it loads them again.
+"""An LM head and an embedding with one table, when vLLM loads and when it reloads them.
 
 vLLM loads each layer into a table of its own. After the first load it shares one of the tables if
 they are equal. A reload copies each layer's values into the memory that the layer had before, so
-the layer that comes last would overwrite the other. HK keeps the two apart: the head's packed copy
-follows the head's own table if the reload brings one, and the embedding's table otherwise.
+the layer that comes last would overwrite the other.
+
+HK keeps the two apart. The head's packed copy follows the head's own table if the reload brings
+one, and the embedding's table otherwise.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ from hk_backend.terms.weight_format import FORMATS
 from hk_vllm import compile_key
 
 IN_GRAPHS = f"{ROUTE}: embedding in the head"
-"""Compiled graphs have this in their key, because they hold the operator that looks rows up."""
+"""Entry in the key of compiled graphs, as they hold the operator that looks up rows."""
 
 _embeddings: WeakSet[Any] = WeakSet()
 _heads: WeakSet[Any] = WeakSet()
 
 
 def pack(head: Any, format: str) -> None:
-    """Pack a `head` whose own table vLLM has just loaded, or an embedding that is the head too."""
+    """Packs a `head` whose own table vLLM has just loaded, or an embedding that is the head too."""
     reload, embedding = _reload_of(head), _embedding_of(head)
     if reload is None or embedding is None:
         pack_head(head, head.weight.data, format)
@@ -61,7 +63,7 @@ def pack(head: Any, format: str) -> None:
             head.weight = reload[0]["weight"]
             _keep_buffers(head)
             return
-        move(head, embedding)  # what graphs look rows up in
+        move(head, embedding)  # graphs look up rows in it
         hand_over(head, embedding)
     pack_head(head, head.weight.data, format)
     head.weight = reload[0]["weight"]  # vLLM would copy the head's table over the embedding's
@@ -72,7 +74,7 @@ def pack(head: Any, format: str) -> None:
 
 
 def note_embedding(layer: Any) -> None:
-    """An embedding table has its values: the heads that share it, and were packed, follow."""
+    """Makes the packed heads that share an embedding table follow its new values."""
     if isinstance(layer, ParallelLMHead) or not isinstance(
         layer.quant_method, UnquantizedEmbeddingMethod
     ):
@@ -91,7 +93,7 @@ def note_embedding(layer: Any) -> None:
 
 
 def _note_head(head: Any) -> None:
-    """Remember `head` by its table's address, which an embedding may have, too."""
+    """Remembers `head` by its table's address, which an embedding may have, too."""
     if isinstance(head, ParallelLMHead) and head not in _heads:
         head.__dict__["hk_table"] = head.weight.data_ptr()
         _heads.add(head)
@@ -122,19 +124,22 @@ def _has_own(head: Any, embedding: Any) -> bool:
     return own is not None and own is _reload_of(embedding)
 
 
-# -- an embedding that looks its rows up in the packed head
+# -- an embedding that looks up its rows in the packed head
 
 
 def why_table_stays(vllm_config: Any) -> str:
-    """Why a model keeps the table that its head and embedding share; nothing if it need not."""
+    """Reason why a model keeps the table of both head and embedding; empty if it need not."""
     if vllm_config.speculative_config is not None:
         return DRAFTS
     return LORA if vllm_config.lora_config is not None else ""
 
 
 def share_table(model: Any, why: str) -> str:
-    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
-    they share a table; why it does not, otherwise, or `why` it may not."""
+    """Makes the embedding of a loaded `model` look up its rows in the head, if that is requested.
+
+    They must share a table. Returns the reason why this is not done, if any. `why` is a reason why
+    it may not be.
+    """
     if asked().embedding != IN_HEAD:
         return ""
     heads = [
@@ -144,7 +149,7 @@ def share_table(model: Any, why: str) -> str:
         and is_attached(each)
         and FORMATS[each.hk_packed.format].is_quantised
     ]
-    if why or not heads:  # a head that is left to vLLM has its reason
+    if why or not heads:  # a head that is left to vLLM has its own reason
         return why
     if len(heads) > 1:
         return SEVERAL
@@ -164,18 +169,18 @@ def share_table(model: Any, why: str) -> str:
 
 
 def _share(table: Any, head: Any) -> None:
-    """Let `table` look its rows up in the weight that `head` has packed, or that it has itself."""
+    """Makes `table` look up its rows in the weight that `head` has packed, or in its own."""
     share(table, table if _is_apart(table) else head)
     table.__dict__["hk_head"] = head
     head.__dict__["hk_embedding"] = table
-    for known in (_embeddings, _heads):  # by addresses, where something else may lie from now on
+    for known in (_embeddings, _heads):  # something else may take their addresses
         known.difference_update((table, head))
     release(table)
     table.__dict__.pop("cpu_linear", None)  # vLLM's own packed table
 
 
 def _refill(table: Any) -> None:
-    """New values of a `table` that looks its rows up in a packed weight."""
+    """Packs new values of a `table` that looks up its rows in a packed weight."""
     head = table.__dict__["hk_head"]
     owner = table if _is_apart(table) else head
     pack_head(owner, table.weight.data, owner.__dict__["hk_packed"].format)
@@ -184,11 +189,11 @@ def _refill(table: Any) -> None:
         _join(table, head)
 
 
-# A reload that brings two tables parts them, and one that brings equal ones joins them again.
+# A reload that brings two tables separates them; one that brings equal tables joins them again.
 
 
 def _is_apart(table: Any) -> bool:
-    """Whether a `table` that shares its head's weight has another one since the last reload."""
+    """Whether a `table` that shares its head's weight has had its own since the last reload."""
     return "hk_packed" in table.__dict__ and table.__dict__.get("hk_head") is not table
 
 
@@ -199,13 +204,13 @@ def _are_equal(table: Any, head: Any) -> bool:
 
 
 def _join(table: Any, head: Any) -> None:
-    """Let `head` multiply by the weight that `table` looks its rows up in."""
+    """Makes `head` multiply by the weight that `table` looks up its rows in."""
     move(table, head)
     _keep_buffers(head)
 
 
 def _keep_buffers(head: Any) -> None:
-    """Let the reload under way, if there is one, end with the packed weight that `head` has."""
+    """Makes the reload in progress, if any, end with the packed weight that `head` has."""
     if reload := _reload_of(head):
         own = head._buffers.items()
         reload[1].update((name, each) for name, each in own if name.startswith(PREFIX))

@@ -1,4 +1,4 @@
-"""Unquantised layers: HK inside vLLM's own methods for them.
+"""Unquantised layers: HK computes inside vLLM's own methods for them.
 
 The methods are patched on their classes, so that layers which a quantised checkpoint leaves
 unquantised are covered too. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is
@@ -36,11 +36,11 @@ from hk_vllm.linear.layer import linear_backend, verdict_on
 
 METHODS = UnquantizedLinearMethod, UnquantizedEmbeddingMethod
 CHOOSES, PREPARES = "dispatch_unquantized_gemm", "dispatch_cpu_unquantized_gemm"
-"""vLLM's functions that choose what these methods multiply with, and that pack a weight for it."""
+"""Names of vLLM's functions that choose these methods' product, and that pack a weight for it."""
 
 
 def install() -> None:
-    """Change both methods; harmless to call again."""
+    """Changes both methods; harmless to call again."""
     for method in METHODS:
         if not hasattr(method.apply, MARK):
             _change(method)
@@ -55,7 +55,7 @@ def _change(method: Any) -> None:
     def process_weights_after_loading(self: Any, layer: Any) -> None:
         tied.note_embedding(layer)
         if is_released(layer) or is_empty(layer):
-            return  # by an earlier call, and nothing was loaded since
+            return  # packed by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
         if layer.hk_left == "":
             _pack(layer)
@@ -70,9 +70,9 @@ def _change(method: Any) -> None:
 
 
 def pack_table(table: Any) -> None:
-    """Pack an embedding whose model takes it for its LM head, if HK serves it.
+    """Packs an embedding that its model uses as LM head, if HK serves it.
 
-    That is known when all is loaded: vLLM's own preparation of the table is dropped.
+    This is known only when all is loaded, so vLLM's own preparation of the table is dropped.
     """
     method = table.quant_method
     if isinstance(method, UnquantizedEmbeddingMethod) and not is_attached(table):
@@ -83,7 +83,7 @@ def pack_table(table: Any) -> None:
 
 
 def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
-    """Why vLLM computes `layer`; empty if HK does; None if it is not a linear layer at all."""
+    """Reason why vLLM computes `layer`; empty if HK does; None if it is no linear layer."""
     weight = layer.weight
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
@@ -112,7 +112,7 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
     if format is None:
         return f"a weight in {weight.dtype}"
     if is_head and head.format_of(layer) != format:
-        return ""  # asked for, and checked
+        return ""  # requested, and checked
     n, k = weight.shape
     if not (verdict := verdict_on(format, n, k, weight.dtype)):
         return verdict.why
@@ -126,9 +126,9 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
 
 
 def _foreign_product(method: Any) -> str:
-    """Why vLLM multiplies for `method`: it would by a function of another plugin; or nothing."""
+    """Reason to leave `method` to vLLM: it multiplies by another plugin's function; or empty."""
     stock = next(each for each in METHODS if isinstance(method, each))
-    own = sys.modules[stock.__module__]  # has a name of its own for the function that chooses
+    own = sys.modules[stock.__module__]  # has its own name for the function that chooses
     for module, name in ((own, CHOOSES), (utils, PREPARES)):
         if found := foreign(getattr(module, name, None), "vllm"):
             return f"{name} is another plugin's: {found}"

@@ -106,6 +106,29 @@ def test_an_error_in_hk_and_a_route_that_was_switched_off(
     assert dict(counters.fallbacks) == {"switched off by hand": Tally(1, tokens)}
 
 
+def test_a_step_that_cannot_be_planned(
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the engine's, and no later step is planned: the log has one error."""
+    planned = []
+
+    def broken(*args: Any) -> None:
+        planned.append(args)
+        raise RuntimeError("no room for a plan")
+
+    layer = ATTENTION.layer()
+    monkeypatch.setattr(type(cpu_device()), "plan_prefill", broken)
+    for seed in range(3):
+        ATTENTION.check(layer, ATTENTION.MIXED, seed)
+    why = "HK failed: RuntimeError: no room for a plan"
+    assert routes.verdict("attention").why == why
+    assert set(counters.fallbacks) == {why}
+    assert counters.fallbacks[why].calls == 3
+    assert len(planned) == 1
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert why in error.getMessage()
+
+
 def test_an_extension_that_cannot_be_loaded(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
