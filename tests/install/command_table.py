@@ -51,7 +51,7 @@ TABLE = {
     "hk-backend tune ": LONG,
     "hk-backend tune-kernels": GPU,
     "hk-backend tune-kernels --device emulated:gfx950": TOO_LONG,
-    "pytest tests/integration/hk_vllm/e2e/test_refusals.py": LONG,
+    "pytest tests/integration/hk_vllm/e2e/test_singles.py": LONG,
     "python -m pytest": LONG,
     "python -m bench_serving": LONG,
     "python -m bench_serving kernels --isa avx2": TOO_LONG,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -17,3 +18,5 @@ if PLUGIN == "hk_sglang":
     os.environ.setdefault("SGLANG_PLATFORM", "hk_cpu")  # SGLang reads it when it is imported
 
 LINEAR: LinearEngine = import_module(f"tests.integration.{PLUGIN}.linear_layers")
+Environment = Callable[..., None]
+"""Of the fixture `environment`: sets HK_* variables, and has them read again."""

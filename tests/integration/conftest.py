@@ -17,7 +17,6 @@ from tests.models import smollm2, tiny_llama
 if TYPE_CHECKING:
     from tests.integration.shared.checkpoints import Scheme
     from tests.integration.shared.evidence import Bench
-    from tests.integration.shared.linear.engine import LinearEngine
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +77,6 @@ def small() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
-def engine() -> LinearEngine:
-    """What the tests of the linear route ask of the engine of this environment."""
-    return LINEAR
-
-
 @pytest.fixture(params=LINEAR.CHECKPOINTS)
 def any_checkpoint(request: pytest.FixtureRequest) -> Scheme:
     """Each checkpoint that the engine reads, in turn."""
@@ -91,23 +84,23 @@ def any_checkpoint(request: pytest.FixtureRequest) -> Scheme:
 
 
 @pytest.fixture(scope="module")
-def linear_rank(engine: LinearEngine) -> Iterator[None]:
+def linear_rank() -> Iterator[None]:
     """What the engine needs to make linear layers."""
-    with engine.alone(), torch.no_grad():
+    with LINEAR.alone(), torch.no_grad():
         yield
 
 
 @pytest.fixture(scope="module")
-def linear_route(engine: LinearEngine, linear_rank: None) -> Iterator[None]:
+def linear_route(linear_rank: None) -> Iterator[None]:
     """The linear route, once for all tests of a module."""
-    with engine.installed():
+    with LINEAR.installed():
         yield
 
 
 @pytest.fixture
-def fresh_linear_route(engine: LinearEngine, linear_rank: None) -> Iterator[None]:
+def fresh_linear_route(linear_rank: None) -> Iterator[None]:
     """The linear route, installed anew and counting from zero for each test."""
-    with engine.installed():
+    with LINEAR.installed():
         yield
 
 

@@ -57,7 +57,7 @@ ALL = (UNITS_PART, VLLM_PART, SGLANG_PART, ROCM_PART)
 HELD = (
     replace(
         UNITS_PART,
-        arguments=("tests/ops", "tests/cpu", "tests/integration/hk_vllm/test_linear_blocks.py"),
+        arguments=("tests/ops", "tests/cpu", "tests/integration/hk_vllm/test_linear_kernels.py"),
     ),
     replace(VLLM_PART, environment=PASSIVE).only("-m", "held"),
     replace(SGLANG_PART, environment=PASSIVE).only("-m", "held"),

@@ -14,14 +14,9 @@ RUNNER = "tests.integration.hk_sglang.e2e.runner"
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """A process that has imported SGLang and nothing of HK; it starts with the first job."""
-    found = Forks(RUNNER, ENVIRONMENT)
-    yield found
-    found.stop()
-
-
-@pytest.fixture(scope="session")
-def engines(forks: Forks, folder: Path) -> Engines:
-    """Each started when the first test reads what it answers, and once per session."""
-    return Engines(lambda scenario: serve(forks, scenario, folder, {}, RUNNER), [], folder)
+def engines(folder: Path) -> Iterator[Engines]:
+    """Each started when the first test reads what it answers, and once per session: a fork of a
+    process that has imported SGLang and nothing of HK, which starts with the first."""
+    forks = Forks(RUNNER, ENVIRONMENT)
+    yield Engines(lambda scenario: serve(forks, scenario, folder, {}, RUNNER), [], folder)
+    forks.stop()

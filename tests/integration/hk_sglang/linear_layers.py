@@ -3,15 +3,26 @@ shared/linear/engine.py asks for."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hk_sglang.linear import head
+from hk_sglang.linear.head import share_table
+from hk_sglang.linear.install import register_linear
+from hk_sglang.linear.model import account, why_left
+from sglang.srt.layers import linear, quantization
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.quantization import get_quantization_config, unquant
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from sglang.srt.model_loader import loader
+from sglang.srt.model_loader.utils import set_default_torch_dtype
+from sglang.srt.runtime_context import get_context, get_parallel
 
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
@@ -19,9 +30,10 @@ from hk_backend.engine.linear import route
 from hk_backend.engine.linear.heads import Head
 from tests.integration.hk_sglang import linear_checkpoints
 from tests.integration.hk_sglang.restore import restored
-from tests.integration.shared.checkpoints import WIDTHS, K, Shards
+from tests.integration.shared.checkpoints import WIDTHS, K
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
 
+__all__ = ["account", "register_linear", "why_left"]
 CHECKPOINTS = linear_checkpoints.CHECKPOINTS
 MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
@@ -30,8 +42,6 @@ MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 def rank(number: int = 0, size: int = 1, device: str = "") -> Iterator[None]:
     """SGLang's configuration in one process of `size`, without the others, and HK on `device`, by
     default its own best: what `auto` leaves to torch on some machines is not the question here."""
-    from sglang.srt.runtime_context import get_context, get_parallel
-
     with (
         pytest.MonkeyPatch.context() as patch,
         get_context().override_server_args(device="cpu", tp_size=size),
@@ -43,26 +53,15 @@ def rank(number: int = 0, size: int = 1, device: str = "") -> Iterator[None]:
     read_again()
 
 
-def alone() -> AbstractContextManager[None]:
-    return rank()
+alone = rank
 
 
 @contextmanager
 def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]:
     with rank(number, size, device):
-        yield functools.partial(layer_named, torch.bfloat16)
-
-
-def layer_named(dtype: torch.dtype, kind: str, *args: Any, **kwargs: Any) -> Any:
-    from sglang.srt.layers import linear
-
-    return made(getattr(linear, kind), dtype, *args, bias=False, **kwargs)
-
-
-def register_linear() -> str:
-    from hk_sglang.linear.install import register_linear
-
-    return register_linear()
+        yield lambda kind, *args, **kwargs: made(
+            getattr(linear, kind), torch.bfloat16, *args, bias=False, **kwargs
+        )
 
 
 @contextmanager
@@ -74,14 +73,10 @@ def installed() -> Iterator[None]:
 
 
 def unquantised() -> tuple[Any, Any]:
-    from sglang.srt.layers.quantization import unquant
-
     return unquant.UnquantizedLinearMethod, unquant.UnquantizedEmbeddingMethod
 
 
 def register_method(patch: pytest.MonkeyPatch, name: str) -> Any:
-    from sglang.srt.layers import quantization
-
     other = type("OtherConfig", (), {})
     patch.setitem(quantization.QUANTIZATION_METHODS, name, other)
     return other
@@ -90,38 +85,21 @@ def register_method(patch: pytest.MonkeyPatch, name: str) -> Any:
 def merged(
     config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
 ) -> Any:
-    from sglang.srt.layers.linear import MergedColumnParallelLinear
-
     return made(
-        MergedColumnParallelLinear, dtype, k, widths, bias=False, quant_config=config, prefix=prefix
+        linear.MergedColumnParallelLinear,
+        dtype,
+        k,
+        widths,
+        bias=False,
+        quant_config=config,
+        prefix=prefix,
     )
 
 
 def made(kind: Any, dtype: torch.dtype, *args: Any, **kwargs: Any) -> Any:
     """A module made with `dtype` as torch's default, as SGLang's loader makes a model."""
-    from sglang.srt.model_loader.utils import set_default_torch_dtype
-
     with set_default_torch_dtype(dtype), torch.device("cpu"):
         return kind(*args, **kwargs)
-
-
-def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    from sglang.srt.lora.layers import RowParallelLinearWithLoRA
-
-    def add(
-        layer: Any, x: torch.Tensor, base: Callable[[], torch.Tensor], *_: Any, **__: Any
-    ) -> Any:
-        return base() + (x @ a.T) @ b.T
-
-    facts = {"supports_lora_a_overlap": False, "skip_inactive_lora_batches": False}
-    backend = SimpleNamespace(
-        **facts, skip_inactive_dense_lora=False, get_batch_info=object, forward_with_base=add
-    )
-    wrapped = RowParallelLinearWithLoRA(layer, backend)
-    wrapped.set_lora, wrapped.lora_a, wrapped.lora_b = True, a, b
-    wrapped.output_offset, wrapped.lora_offsets = torch.tensor([0, len(b)]), (0, len(b))
-    out: torch.Tensor = wrapped(x)[0]
-    return out
 
 
 def config_of(
@@ -134,20 +112,11 @@ def config_of(
     return method(found["quant_method"]).from_config(found)
 
 
-def method(name: str) -> Any:
-    from sglang.srt.layers.quantization import get_quantization_config
-
-    return get_quantization_config(name)
+method = get_quantization_config
 
 
 def online(name: str) -> Any:
     return method(name)()
-
-
-def why_left(layer: Any) -> str:
-    from hk_sglang.linear.model import why_left
-
-    return why_left(layer)
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
@@ -172,10 +141,8 @@ def loaded(
     dtype: torch.dtype = torch.bfloat16,
 ) -> Any:
     """The layer of a model whose checkpoint holds `tensors`."""
-    from sglang.srt.model_loader.loader import DefaultModelLoader
-
     model = Model(merged(config, dtype, K, widths_of(prefix), prefix=prefix))
-    DefaultModelLoader.load_weights_and_postprocess(
+    loader.DefaultModelLoader.load_weights_and_postprocess(
         model, iter(tensors.items()), torch.device("cpu")
     )
     return model.layer
@@ -183,44 +150,29 @@ def loaded(
 
 def dummy(config: Any) -> Any:
     """A layer as `--load-format dummy` leaves it."""
-    from sglang.srt.model_loader import loader
-
     layer = merged(config, torch.bfloat16, K, WIDTHS)
     loader.initialize_dummy_weights(Model(layer))
     layer.quant_method.process_weights_after_loading(layer)
     return layer
 
 
-def reload(module: torch.nn.Module, tensors: Shards) -> None:
-    load(module, tensors)
+reload = load
 
 
 def experts() -> Any:
-    from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
-
     layer = object.__new__(FusedMoE)
     torch.nn.Module.__init__(layer)
     return layer
 
 
-def account(model: torch.nn.Module) -> None:
-    from hk_sglang.linear.model import account
-
-    account(model)
-
-
 def savers() -> list[Any]:
-    from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
-
-    return [ShardedStateLoader, RemoteModelLoader]
+    return [loader.ShardedStateLoader, loader.RemoteModelLoader]
 
 
 class HeadedModel(torch.nn.Module):
     """A model of an LM head `lm_head`, which is the embedding if they are tied."""
 
     def __init__(self, vocabulary: int) -> None:
-        from sglang.srt.layers.logits_processor import LogitsProcessor
-
         super().__init__()
         self.logits_processor = LogitsProcessor(SimpleNamespace(vocab_size=vocabulary))
 
@@ -234,11 +186,6 @@ def headed(
     ranks: int = 1,
     why: str = "",
 ) -> Any:
-    from hk_sglang.linear import model as route
-    from hk_sglang.linear.head import share_table
-    from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
-    from sglang.srt.runtime_context import get_parallel
-
     model: Any = HeadedModel(len(table))
     with rank(number, ranks, get_config().device), get_parallel().override(tp_group=None):
         if tied:
@@ -247,15 +194,15 @@ def headed(
         else:
             model.lm_head = made(ParallelLMHead, table.dtype, *table.shape)
         update(model, table)
-        route.account(model, asked)
+        account(model, asked)
         model.why_table_stays = share_table(model, asked, why)
     return model
 
 
 def update(model: Any, table: torch.Tensor) -> None:
-    head = model.lm_head
-    head.weight.weight_loader(head.weight, table)
-    head.quant_method.process_weights_after_loading(head)
+    layer = model.lm_head
+    layer.weight.weight_loader(layer.weight, table)
+    layer.quant_method.process_weights_after_loading(layer)
 
 
 def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
@@ -263,8 +210,6 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def asked_of(config: dict[str, Any]) -> Head:
-    from hk_sglang.linear import head
-
     hf_config = SimpleNamespace(quantization_config=deepcopy(config))
     facts = {"vocab_size": 300, "hidden_size": 96, "dtype": torch.bfloat16}
     return head.asked_of(SimpleNamespace(hf_config=hf_config, **facts), "cpu")

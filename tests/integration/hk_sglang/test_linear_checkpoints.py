@@ -1,24 +1,63 @@
-"""Layers of quantised checkpoints in SGLang's own ways."""
+"""Layers of quantised checkpoints in SGLang's own ways, layers that are measured beside SGLang's,
+and whole models: a damaged one, and what SGLang's API shows of the weights of its Llama.
+
+Of one that ties the LM head to the embedding and holds both tables SGLang's model has one module
+for both.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from sglang.srt.layers.linear import ReplicatedLinear, RowParallelLinear
+from hk_sglang import ranks
+from hk_sglang.linear import model
+from hk_sglang.linear.head import share_table
+from hk_sglang.linear.stock import _loader_for
+from safetensors.torch import load_file
+from sglang.srt.configs.device_config import DeviceConfig
+from sglang.srt.configs.load_config import LoadConfig
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
+from sglang.srt.layers.quantization.unquant import F
+from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
+from sglang.srt.model_loader.loader import get_model_loader
+from sglang.srt.runtime_context import get_parallel
 
 from hk_backend import reference
-from hk_backend.engine.linear.options import FORMATS_OF
+from hk_backend.engine.evidence import ALONE
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops.head_format import IN_HEAD
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import config_of, loaded, made, merged, online, put
-from tests.integration.shared.checkpoints import WIDTHS, K, x_of
-from tests.integration.shared.linear.devices import in_schemes, on_gfx950
-from tests.integration.shared.linear.layers import check_shards, layer_of
-from tests.integration.shared.linear.named_tensors import ATTENTION, bfloat16, named
-from tests.ops.linear_oracle import check_result
+from tests.integration.hk_sglang.linear_layers import config_of
+from tests.integration.shared.checkpoints import SCHEMES, K, Scheme, make, x_of
+from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
+from tests.integration.shared.evidence import Bench
+from tests.integration.shared.linear.devices import in_schemes, on_devices
+from tests.integration.shared.linear.layers import (
+    KIND,
+    assert_computes,
+    check_shards,
+    layer_of,
+    left,
+    loaded,
+    weights,
+)
+from tests.integration.shared.linear.named_tensors import ATTENTION, named
+from tests.models import tiny_llama
+
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
+
 
 ROUNDED = {
     "fp8-static": "tensor",
@@ -32,9 +71,6 @@ ROUNDED = {
 """Checkpoints, and what shares a scale of the codes that SGLang's fused kernels make for them."""
 
 
-pytestmark = pytest.mark.usefixtures("linear_route")
-
-
 @pytest.mark.parametrize("rest", [(), (torch.float16,), (torch.zeros(9, K),)], ids=len)
 @in_schemes(CHECKPOINTS, ROUNDED)
 def test_codes_that_a_model_has_made(device: str, name: str, rest: tuple[Any, ...]) -> None:
@@ -45,13 +81,6 @@ def test_codes_that_a_model_has_made(device: str, name: str, rest: tuple[Any, ..
     out, _ = layer((codes, 3 * scales, *rest))
     assert out.dtype == (torch.float16 if rest == (torch.float16,) else torch.bfloat16)
     check_shards(scheme.of_codes(codes, 3 * scales, out.dtype), out)
-
-
-@on_gfx950
-def test_codes_for_a_layer_that_is_quantised_while_loading(device: str) -> None:
-    layer = loaded(online("hk_fp8"), bfloat16())
-    codes, scales = reference.quantize_fp8(x_of())
-    assert torch.equal(layer((codes, scales))[0], layer(x_of())[0])
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "mxfp8"])
@@ -75,46 +104,186 @@ def test_a_tensor_of_another_shape(name: str, kind: str, axis: int) -> None:
     broken = f"{ATTENTION}.k_proj.{getattr(scheme, kind)}"
     tensors[broken] = tensors[broken].narrow(axis, 0, tensors[broken].shape[axis] - 1)
     with pytest.raises(ValueError, match="cannot be loaded") as error:
-        loaded(config_of(scheme.config), tensors)
+        linear_layers.loaded(config_of(scheme.config), tensors)
     shape = f"{broken}: {tensors[broken].dtype} {list(tensors[broken].shape)}"
     assert str(error.value).startswith(shape)
 
 
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_a_weight_of_another_shape_that_is_quantised_while_loading(method: str) -> None:
-    tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
-    tensors[name] = tensors[name][:-1]
+# -- measured beside SGLang's own way, which is as it was before HK
+
+
+def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layer is SGLang's, with the reason, whatever becomes of it there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "linear", lambda *_: 1 / 0)
+        layer = loaded(linear_layers)
+    why = f"{KIND}: not measured: ZeroDivisionError: division by zero"
+    assert left(linear_layers, layer) == why
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_requests_run_when_the_scheduler_begins(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says what was measured until then."""
+    loaded(linear_layers)
+    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # it has nothing else
+        Scheduler.run_event_loop(SimpleNamespace(device="cuda"))
+    [line] = [each for each in caplog.messages if "measured 1 kind of linear layers" in each]
+    assert "1 by HK, 0 by SGLang" in line
+    other = loaded(linear_layers, torch.float16)
+    assert left(linear_layers, other).endswith("requests run already")
+    assert len(bench.rows) == 1
+
+
+@pytest.fixture
+def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's method for FP8 computes on this CPU, in plain torch."""
+
+    def apply(method: Any, layer: Any, x: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        scales = layer.weight_scale.repeat_interleave(torch.tensor(layer.logical_widths))
+        out = reference.linear(x, layer.weight, "fp8_e4m3fn", scales[:, None], activations="tensor")
+        return out.to(x.dtype)
+
+    process = "process_weights_after_loading"
+    monkeypatch.setattr(Fp8LinearMethod, process, lambda method, layer: None)
+    monkeypatch.setattr(Fp8LinearMethod, "apply", apply)
+
+
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_the_faster_one_gets_a_quantised_layer(
+    bench: Bench, fp8_by_sglang: None, by_hk: bool
+) -> None:
+    """Before a tensor is loaded, from the same random codes and scales: these load into what the
+    method of the faster one has made."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = layer_of(linear_layers, checkpoint)
+    assert is_attached(layer) is by_hk
+    assert bench.rows[0][:4] == (1, 8, 64, 512)
+    for ours, theirs in bench.outputs.values():
+        assert ours.any()
+        assert largest_error(ours, theirs.double()) <= tolerance(torch.bfloat16)
+        assert largest_error(ours * 1.02, theirs.double()) > tolerance(torch.bfloat16)
+    if not by_hk:
+        assert type(layer.quant_method).__name__ == "Fp8LinearMethod"
+        kind = "fp8_e4m3fn 512x256 from bfloat16, activations tensor, scales tensor"
+        why = f"faster without HK: linear {kind}: 1 row: HK 2 us, the engine 1 us"
+        assert left(linear_layers, layer) == why
+    x = x_of()
+    expected = checkpoint.expected(x, checkpoint.tensors())
+    out = layer.quant_method.apply(layer, x)
+    assert largest_error(out, expected) <= tolerance(torch.bfloat16)
+
+
+def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Scheme) -> None:
+    """The layer is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
+    bench.let_the_engine_win()
+    assert is_attached(layer_of(linear_layers, any_checkpoint))
+    assert not bench.rows
+
+
+@pytest.mark.parametrize(("size", "alone"), [(1, True), (2, False)])
+def test_a_group_of_one_rank_is_alone(
+    size: int, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parallel = SimpleNamespace(tp_group=SimpleNamespace(world_size=size))
+    monkeypatch.setattr(ranks, "get_parallel", lambda: parallel)
+    assert (ranks.tensor_parallel() is ALONE) == alone
+
+
+@pytest.mark.parametrize(
+    ("scheme", "loader"),
+    [
+        (None, "weight_loader"),
+        (SimpleNamespace(requires_weight_loader_v2=False), "weight_loader"),
+        (SimpleNamespace(requires_weight_loader_v2=True), "weight_loader_v2"),
+    ],
+)
+def test_a_stand_in_has_the_loader_that_sglang_would_choose(scheme: Any, loader: str) -> None:
+    layer = SimpleNamespace(weight_loader="weight_loader", weight_loader_v2="weight_loader_v2")
+    layer.scheme = scheme
+    assert _loader_for(SimpleNamespace(), layer) == loader
+
+
+# -- whole models from disk, by SGLang's own loader
+
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+IN_THE_HEAD = Head("mxfp8", IN_HEAD)
+
+
+@pytest.fixture
+def places() -> Iterator[None]:
+    alone = SimpleNamespace(is_first_rank=True, is_last_rank=True, rank_in_group=0, world_size=1)
+    with get_parallel().override(pp_rank=0, pp_group=alone):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tiny_llama(tmp_path_factory.mktemp("tied"), 64)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    return path
+
+
+def whole_of(path: Path, dtype: str = "float32") -> Any:
+    """The model of a checkpoint, as SGLang's loader returns it."""
+    config = ModelConfig(str(path), dtype=dtype)
+    loader = get_model_loader(LoadConfig(), config)
+    return loader.load_model(model_config=config, device_config=DeviceConfig("cpu"))
+
+
+def by_name(whole: Any, name: str) -> Any:
+    """What SGLang's API shows of a weight."""
+    exporter: Any = SimpleNamespace(
+        get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
+    )
+    return WeightExporter.get_weights_by_name(exporter, name, 5)
+
+
+@pytest.mark.parametrize("item", DAMAGES, ids=str)
+def test_a_damaged_checkpoint(item: Damage, tied: Path, places: None, tmp_path: Path) -> None:
+    """The model is not loaded, and the error says which tensor is wrong and how."""
+    scheme = SCHEMES[item.scheme]
+    path = item.make(make(scheme, tied, tmp_path).checkpoint, tmp_path / str(item))
     with pytest.raises(ValueError) as error:
-        loaded(online(method), tensors)
-    shape = f"{name}: torch.bfloat16 [127, 256] cannot be loaded"
-    assert str(error.value) == f"{shape}: its shape has 127 rows: expected 128"
+        whole_of(path, scheme.dtypes[-1])
+    assert str(error.value).startswith(item.name)
+    assert re.search(item.says, str(error.value))
 
 
-@pytest.mark.parametrize("kind", [ReplicatedLinear, RowParallelLinear], ids=lambda k: k.__name__)
-@in_schemes(CHECKPOINTS)
-def test_a_layer_that_is_not_merged(device: str, name: str, kind: Any) -> None:
-    scheme, (n, *_) = CHECKPOINTS[name], WIDTHS
-    shards = {parameter: values[:1] for parameter, values in scheme.tensors().items()}
-    config = config_of(scheme.config)
-    layer = made(kind, torch.bfloat16, K, n, bias=False, quant_config=config, prefix="model.o_proj")
-    for parameter, (value,) in shards.items():
-        layer.get_parameter(parameter).weight_loader(layer.get_parameter(parameter), value)
-    layer.quant_method.process_weights_after_loading(layer)
-    [shard] = scheme.layers(x_of(), shards)
-    check_result(shard, layer.quant_method.apply(layer, x_of()))
+@on_devices
+def test_weights_by_their_names(
+    device: str, tied: Path, tmp_path: Path, places: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a model whose layers are packed they are the checkpoint's; of quantised ones there are
+    none."""
+    whole, tensors = whole_of(tied, "bfloat16"), load_file(tied / "model.safetensors")
+    for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+        name = f"model.layers.1.{module}.weight"
+        assert by_name(whole, name) == tensors[name].bfloat16().float().tolist()[:5]
+    assert all(layer.weight.numel() == 0 for layer in whole.modules() if hasattr(layer, "hk_left"))
+    made = make(SCHEMES["ct-channel-token"], tied, tmp_path)
+    quantised = whole_of(made.checkpoint, "bfloat16")
+    assert by_name(quantised, "model.layers.1.self_attn.k_proj.weight") is None
+    assert "k_proj.weight: HK has it packed, in a quantised format" in caplog.text
 
 
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_a_layer_is_quantised_before_the_next_is_loaded(method: str) -> None:
-    """As soon as its last tensor is there, its weight is released."""
-    weights = list(bfloat16().values())
-    layer = merged(online(method), torch.bfloat16, K, WIDTHS)
-    assert layer.weight.numel() == 0, "the model is in memory before it is loaded"
-    put(layer, {"weight": weights[:2]})
-    assert not is_attached(layer)
-    put(layer, {"weight": weights[2:]}, first=2)
-    assert is_attached(layer)
-    assert layer.weight.numel() == 0
-    layer.quant_method.process_weights_after_loading(layer)
-    out, same = layer(x_of())[0], loaded(online(method), bfloat16())
-    assert torch.equal(out, same(x_of())[0])
+@pytest.mark.parametrize("name", [HEAD, EMBEDDING])
+def test_a_table_by_its_name(
+    name: str, tied: Path, places: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SGLang's API shows the table under both names, or HK says that it has none any more."""
+    tensors = load_file(tied / "model.safetensors")
+    assert not torch.equal(tensors[HEAD], tensors[EMBEDDING])
+    for asked in (KEPT_HEAD, IN_THE_HEAD):
+        whole = whole_of(tied)
+        model.account(whole, asked)
+        assert share_table(whole, asked, "") == ""
+        found = by_name(whole, name)
+        expected = tensors[EMBEDDING][:5].tolist() if asked is KEPT_HEAD else None
+        assert found == expected
+    assert f"{name}: HK has it packed, in a quantised format" in caplog.text

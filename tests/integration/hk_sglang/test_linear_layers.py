@@ -1,8 +1,7 @@
-"""Unquantised layers in SGLang's own ways, and the models that have them."""
+"""Unquantised layers and LM heads in SGLang's own ways: packed, or left with a reason."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,13 +9,20 @@ import pytest
 import torch
 from hk_sglang.linear import layer as hk_layer
 from hk_sglang.linear import loading, model
-from sglang.srt.model_executor.model_runner import ModelRunner
+from hk_sglang.linear.head import why_table_stays
+from sglang.srt.layers.linear import ReplicatedLinear
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from sglang.srt.runtime_context import get_context
-from sglang.srt.server_args import ServerArgs
 
+from hk_backend import reference
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.shared_table import DRAFTS, LORA
 from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
-from tests.integration.hk_sglang.linear_layers import load, merged, online, restored
+from tests.integration.hk_sglang.linear_layers import load, made, merged, online, restored
 from tests.integration.shared.linear.devices import on_devices
 from tests.integration.shared.linear.layers import WIDTHS, K, left, loaded, values, weights
 
@@ -57,41 +63,6 @@ def test_deterministic_inference() -> None:
 # -- whole models
 
 
-def runner_of(model_config: Any, device: str = "cpu") -> Any:
-    args = ServerArgs(model_path="dummy")
-    return SimpleNamespace(model_config=model_config, server_args=args, device=device)
-
-
-def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever loader it comes from."""
-
-    def load_model(self: Any) -> None:
-        self.model = torch.nn.ModuleDict({"one": loaded(linear_layers)})
-
-    with restored():
-        monkeypatch.setattr(ModelRunner, "load_model", load_model)
-        model.install()
-        ModelRunner.load_model(runner_of(SimpleNamespace(hf_config=None)))
-        assert routes.counters("linear").layers == 1
-
-
-@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
-def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
-    """Before anything is loaded, which has another default device."""
-    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
-    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
-    runner, loads = runner_of(config, device), []
-
-    def load_model(runner: Any) -> None:
-        runner.model = torch.nn.Module()
-        loads.append(runner)
-
-    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
-    with nullcontext() if served else pytest.raises(ValueError, match=why):
-        model._load(load_model, runner)
-    assert bool(loads) is served
-
-
 @pytest.mark.parametrize("owner", loading.PREPARED)
 def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """SGLang loads it into layers that it has processed before: their own tensors must be there."""
@@ -103,3 +74,145 @@ def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert model.why_left(layer) == why
     assert layer.weight.shape == (64, K)
     assert model.why_left(loaded(linear_layers)) != why
+
+
+# -- LM heads, wherever a model keeps them
+
+
+H, VOCABULARY = 72, 128
+
+
+class Model(torch.nn.Module):
+    """A model whose LM head is `lm_head`; with `table`, its logits are computed by an embedding."""
+
+    def __init__(self, lm_head: Any = None, table: Any = None) -> None:
+        super().__init__()
+        if table is not None:
+            self.embed_tokens = table
+        if lm_head is not None:
+            self.lm_head = lm_head
+        self.logits_processor = LogitsProcessor(SimpleNamespace(vocab_size=VOCABULARY))
+
+    def logits(self, table: Any, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.logits_processor._compute_lm_head(x, table)
+        return found
+
+
+def table_of(
+    kind: Any = VocabParallelEmbedding, seed: int = 0, vocabulary: int = VOCABULARY
+) -> Any:
+    table = made(kind, torch.bfloat16, vocabulary, H, prefix="lm_head")
+    fill(table, seed)
+    return table
+
+
+def fill(table: Any, seed: int) -> None:
+    table.weight_loader(table.weight, values((table.num_embeddings, H), seed=seed))
+    table.quant_method.process_weights_after_loading(table)
+
+
+def account(whole: Any) -> tuple[int, dict[str, int]]:
+    routes.reset()
+    model.account(whole)
+    counters = routes.counters("linear")
+    return counters.layers, dict(counters.layers_left)
+
+
+def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
+    x, weight = values((5, H), seed=9), values((VOCABULARY, H), seed=seed)
+    served = routes.counters("linear").served.calls
+    out = whole.logits(table, x)
+    assert largest_error(out, reference.linear(x, weight, "bf16")) <= tolerance(torch.bfloat16)
+    assert routes.counters("linear").served.calls == served + 1
+    assert torch.equal(table.weight, weight), "its table is gone"
+
+
+def test_an_embedding_that_computes_the_logits() -> None:
+    """Gemma 2: no `lm_head`; of two embeddings, that with the vocabulary of the logits."""
+    table = table_of()
+    whole = Model(table=table)
+    whole.other = table_of(vocabulary=64)
+    assert account(whole) == (1, {})
+    assert (is_attached(whole.other), is_attached(table)) == (False, True)
+    assert_logits(whole, table)
+    address = table.hk_data.data_ptr()
+    fill(table, seed=5)
+    assert table.hk_data.data_ptr() == address
+    assert_logits(whole, table, seed=5)
+
+
+def test_an_embedding_of_torchs() -> None:
+    """Gemma 3, also inside of a model for images: SGLang's loader does not say when it changed."""
+    table = torch.nn.Embedding(VOCABULARY, H, dtype=torch.bfloat16)
+    whole = torch.nn.Module()
+    whole.language_model = Model(lm_head=table, table=table)
+    why = "an LM head that is not one of SGLang's layers: Embedding"
+    assert account(whole) == (0, {why: 1})
+    x = values((5, H), seed=9)
+    assert torch.equal(whole.language_model.logits(table, x), x @ table.weight.T)
+
+
+def test_a_linear_layer_that_is_the_head() -> None:
+    """Grok: the logits processor multiplies by its weight, which must still be there."""
+    head = made(ReplicatedLinear, torch.bfloat16, H, VOCABULARY, bias=False, prefix="lm_head")
+    head.weight_loader(head.weight, values((VOCABULARY, H)))
+    head.quant_method.process_weights_after_loading(head)
+    whole = Model(lm_head=head)
+    assert account(whole) == (0, {"SGLang's models may read its weight themselves": 1})
+    x = values((5, H), seed=9)
+    assert torch.equal(whole.logits(head, x), x @ values((VOCABULARY, H)).T)
+
+
+def test_a_head() -> None:
+    """Also compiled; and one that ModelOpt leaves alone, to which SGLang gives the method of linear
+    layers: its table stays all the same."""
+    whole = Model(table_of(ParallelLMHead))
+    account(whole)
+    compiled, x = torch.compile(whole.logits, backend="eager"), values((5, H), seed=9)
+    assert torch.equal(compiled(whole.lm_head, x), whole.logits(whole.lm_head, x))
+    assert routes.counters("linear").served.calls == 2
+    whole.lm_head.quant_method = UnquantizedLinearMethod()
+    whole.lm_head.quant_method.process_weights_after_loading(whole.lm_head)
+    assert account(whole) == (1, {})
+    assert_logits(whole, whole.lm_head)
+
+
+def test_a_table_that_is_replaced() -> None:
+    """A draft model takes its target's table: what HK packed is not it."""
+    whole = Model(table_of(ParallelLMHead))
+    account(whole)
+    del whole.lm_head.weight
+    whole.lm_head.weight = torch.nn.Parameter(values((VOCABULARY, H), seed=5), requires_grad=False)
+    x = values((5, H), seed=9)
+    out = whole.logits(whole.lm_head, x)
+    assert torch.equal(out, x @ values((VOCABULARY, H), seed=5).T)
+    counters = routes.counters("linear")
+    assert counters.served.calls == 0
+    why = "an LM head whose table was replaced after it was loaded"
+    assert {name: tally.tokens for name, tally in counters.fallbacks.items()} == {why: 5}
+
+
+FLAGS = {"use_fp32_lm_head": True, "use_fp32_lm_head_output": True, "rl_on_policy_target": "fsdp"}
+
+
+@pytest.mark.parametrize("flag", [*FLAGS, ""])
+def test_a_head_that_is_left(flag: str) -> None:
+    """In another dtype, or quantised: SGLang computes it, with the method its checkpoint names."""
+    whole = Model(table_of(ParallelLMHead))
+    if flag:
+        setattr(whole.logits_processor, flag, FLAGS[flag])
+        why = "an LM head in another dtype than the model's"
+    else:
+        whole.lm_head.quant_method = SimpleNamespace()
+        why = "SimpleNamespace: HK has no kernel for it"
+    assert account(whole) == (0, {why: 1})
+
+
+def test_who_may_read_a_table() -> None:
+    none = {"speculative_algorithm": None, "enable_lora": None, "lora_paths": None}
+    for flags, why in (
+        ({}, ""),
+        ({"speculative_algorithm": "EAGLE"}, DRAFTS),
+        ({"enable_lora": True}, LORA),
+    ):
+        assert why_table_stays(SimpleNamespace(**none | flags)) == why

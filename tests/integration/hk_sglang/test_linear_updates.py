@@ -1,8 +1,11 @@
-"""New weights for a running server: as SGLang's updates give them, whole or in part."""
+"""New weights for a running server: as SGLang's updates give them, whole or in part; and what does
+not go with a folded checkpoint."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,20 +14,26 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from hk_sglang.linear.model import EMBEDDINGS, _tokenize, strangers
+from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.managers.scheduler_components import weight_updater as weight_updates
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.model_executor.model_runner_components import (
     weight_updater,
 )
 from sglang.srt.model_loader.loader import DefaultModelLoader, ShardedStateLoader
+from sglang.srt.server_args import ServerArgs
 
 from hk_backend import reference
+from hk_backend.engine.patching import MARK
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import config_of, installed, loaded, online
 from tests.integration.shared.checkpoints import WIDTHS, Shards, x_of
-from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
+from tests.integration.shared.linear.devices import in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, bfloat16, named, without
 
@@ -135,7 +144,7 @@ def other(shards: Shards) -> Shards:
     return flipped
 
 
-@in_schemes(CHECKPOINTS)
+@in_schemes(CHECKPOINTS, ["fp8-static", "fp8-block", "ct-channel-token", "hk-mxfp4"])
 def test_all_tensors_of_a_quantised_layer(device: str, name: str) -> None:
     checkpoint = CHECKPOINTS[name]
     first, second = checkpoint.tensors(), other(checkpoint.tensors())
@@ -145,18 +154,6 @@ def test_all_tensors_of_a_quantised_layer(device: str, name: str) -> None:
     check_shards(checkpoint.layers(x_of(), second), layer(x_of())[0])
     with pytest.raises(AssertionError):
         check_shards(checkpoint.layers(x_of(), first), layer(x_of())[0])
-
-
-@pytest.mark.parametrize(
-    ("device", "method"),
-    [(CPU, "hk_fp8"), (CPU, "hk_mxfp4"), (GFX950, "hk_fp8")],
-    indirect=["device"],
-)
-def test_a_layer_that_is_quantised_while_loading(device: str, method: str) -> None:
-    layer, fresh = loaded(online(method), bfloat16()), loaded(online(method), bfloat16(seed=5))
-    updated(layer, bfloat16(seed=5))
-    assert torch.equal(layer(x_of())[0], fresh(x_of())[0])
-    assert held(layer) == 0
 
 
 @pytest.mark.parametrize("name", ["fp8-static", "hk-mxfp4", "online"])
@@ -177,15 +174,6 @@ def test_a_shard_that_an_update_lacks(name: str) -> None:
     assert torch.equal(layer(x_of())[0], before)
     updated(layer, second)
     assert torch.equal(layer(x_of())[0], loaded(config, second)(x_of())[0])
-
-
-def test_scales_without_their_weight() -> None:
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    layer = loaded(config_of(checkpoint.config), named(checkpoint.tensors()))
-    scales = {"weight_scale": other(checkpoint.tensors())["weight_scale"]}
-    with pytest.raises(ValueError, match=f"{ATTENTION}.q_proj.weight: not in the checkpoint"):
-        updated(layer, named(scales))
-    assert held(layer) == 0
 
 
 def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,3 +206,60 @@ def test_saving_needs_no_loader() -> None:
     """SGLang asks its class, others a loader: what is called is static before HK and after."""
     with installed():
         assert isinstance(vars(ShardedStateLoader)["save_model"], staticmethod)
+
+
+# -- folded checkpoints
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ({}, ("", "")),
+        ({"speculative_algorithm": "NGRAM"}, ("", "")),
+        ({"speculative_algorithm": "STANDALONE"}, ("", "")),
+        ({"speculative_algorithm": "EAGLE"}, ("", "--speculative-algorithm EAGLE")),
+        ({"enable_lora": True}, ("LoRA adapters", "")),
+        ({"lora_paths": ["a"]}, ("LoRA adapters", "")),
+        ({"is_embedding": True}, ("", "--is-embedding")),
+        ({"enable_return_hidden_states": True}, ("", "--enable-return-hidden-states")),
+        ({"return_hidden_states_mode": "last"}, ("", "--return-hidden-states-mode")),
+        ({"enable_return_aux_hidden_states": True}, ("", "--enable-return-aux-hidden-states")),
+    ],
+)
+def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
+    """Of SGLang's own arguments, as a user sets them."""
+    assert strangers(ServerArgs(model_path="dummy", **flags)) == found
+    names = ("speculative_algorithm", "enable_lora", "lora_paths")
+    older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
+    assert strangers(older) == ("", ""), "an SGLang with fewer options"
+
+
+def test_every_request_is_looked_at() -> None:
+    """Where SGLang turns one into tokens, once the route is installed; by fields that it has."""
+    for kind in (GenerateReqInput, EmbeddingReqInput):
+        assert set(EMBEDDINGS) <= {field.name for field in fields(kind)}
+    with installed():
+        assert hasattr(TokenizerManager._tokenize_one_request, MARK)
+
+
+async def tokens(manager: Any, request: Any) -> str:
+    """As SGLang's, a coroutine."""
+    return "tokens"
+
+
+@pytest.mark.parametrize(
+    ("fold", "embeds", "served"),
+    [(ALL, [[0.0]], False), (ALL, None, True), (HEADS, [[0.0]], True), (None, [[0.0]], True)],
+)
+@pytest.mark.parametrize("name", ["input_embeds", "positional_embed_overrides"])
+def test_a_request_of_embeddings(name: str, fold: str | None, embeds: Any, served: bool) -> None:
+    """No flag says that one will come: each is looked at, and refused alone."""
+    quantization = {FOLD_KEY: fold} if fold else {}
+    model = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=quantization))
+    manager = SimpleNamespace(model_config=model)
+    request = SimpleNamespace(**{name: embeds})
+    if served:
+        assert asyncio.run(_tokenize(tokens, manager, request)) == "tokens"
+        return
+    with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with " + name):
+        _tokenize(tokens, manager, request)

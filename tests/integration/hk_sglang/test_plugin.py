@@ -1,36 +1,28 @@
-"""Loading the plugin: what it registers, and everything in which it must be harmless."""
+"""Loading the plugin: what it registers, and everything in which it must be harmless; `hk` as a
+choice of SGLang's attention flags; and the engine that `hk-backend tune` starts."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import sys
-from collections.abc import Callable
-from multiprocessing import get_context
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hk_sglang import flags, load_once, resolution
 from hk_sglang.flags import FIRST_STEP
+from sglang.srt.arg_groups import resolution_hooks
 from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
+from sglang.srt.arg_groups.overrides import resolving_view
 from sglang.srt.arg_groups.resolution_hooks import _HOOKS
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.plugins import load_plugins
+from sglang.srt.server_args import ServerArgs
 
-from tests.integration.engines.test_off import printed
 from tests.integration.hk_sglang.forked import Done, forked
-from tests.integration.hk_sglang.fresh import fresh
-from tests.integration.shared.e2e.engine import Forks
-
-
-def test_sglangs_metrics_decide_when_prometheus_client_is_imported() -> None:
-    """Which happens once: it must see PROMETHEUS_MULTIPROC_DIR, which SGLang sets later."""
-    code = (
-        "import sys; from sglang.srt.plugins import load_plugins; "
-        "before = 'prometheus_client' in sys.modules; load_plugins(); "
-        "print('hk_sglang.plugin' in sys.modules, before, 'prometheus_client' in sys.modules)"
-    )
-    assert printed(code, HK_BACKEND="1") == "True False False"
 
 
 def load(before: Callable[[], Any]) -> Callable[[], list[Any]]:
@@ -126,19 +118,115 @@ def test_what_is_in_the_way(
     assert f"HK_STRICT=1: {why}" in capfd.readouterr().err
 
 
-def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
-    """As the scheduler is: routes of its own, counters in the first process's directory."""
-    environment = {"HK_BACKEND": "attention", "HK_METRICS_DIR": "of the first process"}
-    assert fresh(forks, tmp_path, load_there, **environment) == [True, "of the first process"]
+# -- the flags
+
+ALL, PREFILL_FLAG, DECODE_FLAG = (
+    f"{part}attention_backend" for part in ("", "prefill_", "decode_")
+)
 
 
-def load_there(_: str) -> tuple[bool, str | None]:
-    """In a child of multiprocessing's, which the counters' directory tells from a first process."""
-    with get_context("fork").Pool(1) as pool:
-        return pool.apply(load_here)
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The choice in place; the values of HK_BACKEND that routes were registered under."""
+    hooks: dict[str, list[Any]] = {}
+    monkeypatch.setattr(resolution_hooks, "_HOOKS", hooks)
+    before = list(ATTENTION_BACKEND_CHOICES)
+    monkeypatch.delenv("HK_BACKEND", raising=False)
+    monkeypatch.setattr(resolution, "_asked", None)
+    registered: list[str] = []
+    monkeypatch.setattr(
+        "hk_sglang.routes.register_routes", lambda: registered.append(os.environ["HK_BACKEND"])
+    )
+    resolution.offer()
+    resolution.offer()
+    assert len(hooks[flags.FIRST_STEP]) == 1
+    assert [*before, "hk"] == ATTENTION_BACKEND_CHOICES
+    yield registered
+    ATTENTION_BACKEND_CHOICES[:] = before
+    os.environ.pop("HK_BACKEND", None)
 
 
-def load_here() -> tuple[bool, str | None]:
-    load_plugins()
-    routed = hasattr(ATTENTION_BACKENDS["torch_native"], "hk_original")
-    return routed, os.environ.get("HK_METRICS_DIR")
+ASKING = {ALL: "hk"}
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "after"),
+    [
+        (ASKING, None, "attention"),
+        (ASKING, "linear", "linear,attention"),
+        (ASKING, "1", None),
+        (ASKING, "linear,attention", None),
+        (ASKING, "attn", None),
+        ({ALL: "triton"}, None, None),
+        ({DECODE_FLAG: "hk"}, None, None),
+        ({"speculative_draft_attention_backend": "hk"}, None, None),
+    ],
+    ids=str,
+)
+def test_the_flag_asks_for_the_route(
+    offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    before: str | None,
+    after: str | None,
+) -> None:
+    """With or without HK_BACKEND, for the processes that are started next, too; other flags ask for
+    nothing."""
+    if before:
+        monkeypatch.setenv("HK_BACKEND", before)
+    ServerArgs(model_path="dummy", **given).resolve_once()
+    assert offered == ([after] if after else [])
+    assert os.environ.get("HK_BACKEND") == (after or before)
+
+
+@pytest.mark.parametrize("users", [None, "linear"])
+def test_a_flag_is_of_its_server_only(
+    offered: list[str], monkeypatch: pytest.MonkeyPatch, users: str | None
+) -> None:
+    """A process that starts one server with it and then another one without."""
+    if users:
+        monkeypatch.setenv("HK_BACKEND", users)
+    asked = f"{users},attention" if users else "attention"
+    for given, value in (
+        (ASKING, asked),
+        ({}, users),
+        ({PREFILL_FLAG: "hk"}, asked),
+        ({ALL: "triton"}, users),
+    ):
+        ServerArgs(model_path="dummy", **given).resolve_once()
+        assert os.environ.get("HK_BACKEND") == value
+
+
+def test_a_choice_of_every_flag(offered: list[str]) -> None:
+    """Taken out of what SGLang resolves; kept as it was given, in its children as well."""
+    server_args = ServerArgs(model_path="dummy", **dict.fromkeys(flags.FLAGS, "hk"))
+    server_args.resolve_once()
+    child = pickle.loads(pickle.dumps(server_args))
+    for flag in flags.FLAGS:
+        assert getattr(resolving_view(child), flag) is None
+        assert getattr(child, flag) == "hk"
+
+
+# -- `hk-backend tune`, with a stand-in for the engine
+
+
+def test_random_weights_and_the_servers_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        load_once.load_once("a/model", ["--no-such-option"])
+    assert "--no-such-option" in capsys.readouterr().err
+    made: list[Any] = []
+    ended: list[bool] = []
+    started = SimpleNamespace(shutdown=lambda: ended.append(True))
+    engine = lambda *, server_args: made.append(server_args) or started  # noqa: E731
+    monkeypatch.setattr(load_once, "Engine", engine)
+    monkeypatch.setattr(load_once.ServerArgs, "from_cli_args", lambda given: given)
+    options = ["--context-length", "64", "--dtype", "float16", "--load-format", "auto"]
+    load_once.load_once("a/model", options)
+    (arguments,) = made
+    found = (arguments.model_path, arguments.context_length, arguments.dtype)
+    assert found == ("a/model", 64, "float16")
+    assert arguments.load_format == "dummy", "the last word is ours"
+    assert arguments.disable_cuda_graph
+    assert ended == [True]

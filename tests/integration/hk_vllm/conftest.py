@@ -1,14 +1,12 @@
-"""What the tests of the vLLM plugin share: classes, counters, forks."""
+"""What the tests of the vLLM plugin share: counters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.shared.e2e.engine import Forks
 
 
 @pytest.fixture
@@ -17,27 +15,3 @@ def counters() -> Iterator[RouteCounters]:
     routes.reset()
     yield routes.counters("attention")
     routes.reset()
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """Forks of a process that has imported vLLM."""
-    forks = Forks("tests.integration.hk_vllm.imported", {})
-    yield forks
-    forks.stop()
-
-
-@pytest.fixture(scope="session")
-def hk_cpu() -> Any:
-    """HK around vLLM's real CPU backend."""
-    from hk_vllm.attention.backend import wrapper_of
-
-    return wrapper_of("CPU_ATTN")
-
-
-@pytest.fixture(scope="session")
-def stock_cpu() -> Any:
-    """vLLM's real CPU backend."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    return CPUAttentionBackend

@@ -128,20 +128,6 @@ def savers() -> list[Any]:
     return [ShardedStateLoader, TensorizerLoader]
 
 
-def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    from vllm.lora.layers import RowParallelLinearWithLoRA
-
-    def add(out: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return out.add_((x @ a.T) @ b.T)
-
-    wrapped = RowParallelLinearWithLoRA(layer)
-    wrapped.lora_a_stacked = wrapped.lora_b_stacked = ()
-    wrapped.output_slices = (len(b),)
-    wrapped.punica_wrapper = SimpleNamespace(add_lora_linear=add)
-    out: torch.Tensor = wrapped.apply(x)
-    return out
-
-
 def config_of(config: dict[str, Any]) -> Any:
     """vLLM's reading of a `quantization_config`."""
     from vllm.model_executor.layers.quantization import modelopt
@@ -279,16 +265,6 @@ def update(model: Any, table: torch.Tensor) -> None:
 
 def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.lm_head.quant_method.apply(model.lm_head, x)
-
-
-def vllm_packs(weight: torch.Tensor) -> bool:
-    """Whether vLLM packs a copy of such a weight: oneDNN has no bfloat16 for some processors."""
-    from vllm.model_executor.layers import utils
-
-    layer = torch.nn.Module()
-    layer.weight = torch.nn.Parameter(weight.clone(), requires_grad=False)
-    utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
-    return not layer.weight.numel()
 
 
 def asked_of(config: dict[str, Any]) -> Head:

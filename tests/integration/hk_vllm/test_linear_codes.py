@@ -1,4 +1,5 @@
-"""Activations that vLLM rounds to FP8 itself: handed over by a model, or in a compiled graph."""
+"""Activations that vLLM rounds to FP8 itself: handed over by a model, or in a compiled graph;
+and that it rounds as the reference does."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from vllm.model_executor.layers.fusion.quant_activation import (
     QuantizedActivation,
-    get_input_quant_key,
 )
+from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    GroupShape,
     kFp8Dynamic128Sym,
     kFp8DynamicTensorSym,
     kFp8DynamicTokenSym,
@@ -22,43 +24,30 @@ from vllm.model_executor.utils import weights_already_processed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.reference import dequantize_rows, quantize_fp8
+from hk_backend.terms.weight_format import FLOAT_DTYPES
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, x_of
 from tests.integration.shared.e2e.inside import launches
-from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
+from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards, layer_of, values
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
+from tests.ops.test_quantize import hard_rows, reciprocal_ties
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
 BF16 = torch.bfloat16
 FP8 = torch.float8_e4m3fn
-KEYS = {
-    "fp8-static": kFp8StaticTensorSym,
-    "fp8-dynamic": kFp8DynamicTensorSym,
-    "fp8-block": kFp8Dynamic128Sym,
-    "ct-tensor-static": kFp8StaticTensorSym,
-    "ct-channel-token": kFp8DynamicTokenSym,
-    "ct-block": kFp8Dynamic128Sym,
-    "ct-channel-weight-only": None,
-    "ct-mxfp8": None,
-    "quark-tensor-static": kFp8StaticTensorSym,
-    "quark-channel-token": kFp8DynamicTokenSym,
-    "modelopt-fp8": kFp8StaticTensorSym,
-    "modelopt-channel-token": kFp8DynamicTokenSym,
-    "hk-fp8_e4m3fn": kFp8DynamicTokenSym,
-    "hk-fp8_e4m3fn-weight-only": None,
+TAKEN = {
+    "fp8-static": (kFp8StaticTensorSym, "tensor"),
+    "fp8-dynamic": (kFp8DynamicTensorSym, "tensor"),
+    "fp8-block": (kFp8Dynamic128Sym, "token_block"),
+    "ct-channel-token": (kFp8DynamicTokenSym, "token"),
+    "quark-channel-token": (kFp8DynamicTokenSym, "token"),
+    "modelopt-fp8": (kFp8StaticTensorSym, "tensor"),
 }
-"""The codes that a layer of each checkpoint takes."""
-GRANULARITY = {
-    kFp8StaticTensorSym: "tensor",
-    kFp8DynamicTensorSym: "tensor",
-    kFp8DynamicTokenSym: "token",
-    kFp8Dynamic128Sym: "token_block",
-}
-TAKEN = [name for name, key in KEYS.items() if key is not None]
+"""Checkpoints, with the codes that a layer takes, and what shares a scale of them."""
 
 
 @pytest.fixture
@@ -82,21 +71,12 @@ def made() -> Iterator[list[torch.Tensor]]:
 # -- handed over by a model
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_a_layer_says_what_it_takes(name: str, request: pytest.FixtureRequest) -> None:
-    """Nothing where a model would call kernels that vLLM's build for CPUs does not have."""
-    layer = layer_of(linear_layers, LAYERS[name])
-    assert get_input_quant_key(layer) is None
-    request.getfixturevalue("made")
-    assert get_input_quant_key(layer_of(linear_layers, LAYERS[name])) == KEYS[name]
-
-
 @in_schemes(LAYERS, TAKEN)
 def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
     """With the scales that came with them: three times those that HK would find."""
-    checkpoint, key = LAYERS[name], KEYS[name]
+    checkpoint, (key, granularity) = LAYERS[name], TAKEN[name]
     layer = layer_of(linear_layers, checkpoint)
-    rows, scales = quantize_fp8(x_of(), GRANULARITY[key])
+    rows, scales = quantize_fp8(x_of(), granularity)
     shape = torch.Size((3, 3, K))
     scales = scales if scales.numel() == 1 else scales.view(3, 3, -1)
     given = QuantizedActivation(rows.view(shape), 3 * scales, BF16, shape, key)
@@ -178,16 +158,6 @@ def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
     assert torch.equal(out, layer.quant_method.apply(layer, x))
 
 
-@on_gfx950
-def test_a_graph_serves_any_number_of_rows(device: str) -> None:
-    layer = layer_of(linear_layers, LAYERS["ct-channel-token"])
-    compiled, seen = in_a_graph(layer, dynamic=True)
-    for rows in (9, 2, 5):
-        x = x_of()[:rows].clone()
-        assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
-    assert len(seen.inputs) == 1
-
-
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's weight cache hands over runtime tensors: HK must not read them as a checkpoint's."""
     checkpoint = LAYERS["fp8-dynamic"]
@@ -200,3 +170,36 @@ def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> 
     assert not read
     load(layer, checkpoint.tensors())
     assert read == [layer]
+
+
+# -- the reference of the quantisers gives what vLLM computes in torch
+
+GROUPS = {
+    "token": GroupShape.PER_TOKEN,
+    "tensor": GroupShape.PER_TENSOR,
+    "token_block": GroupShape(1, 128),
+}
+
+
+def same(found: torch.Tensor, want: torch.Tensor) -> bool:
+    """Equal numbers, signs of zero included; NaN is any NaN."""
+    found, want = found.float(), want.float().reshape(found.shape)
+    equal = (found == want) & (found.signbit() == want.signbit())
+    return bool((equal | (found.isnan() & want.isnan())).all())
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("granularity", GROUPS)
+def test_the_reference_rounds_as_vllm(granularity: str, dtype: torch.dtype) -> None:
+    """By scales that are found, and, for a tensor, by scales that are given."""
+    found = QuantFP8(static=False, group_shape=GROUPS[granularity])
+    given = QuantFP8(static=True, group_shape=GroupShape.PER_TENSOR)
+    rows, ties = hard_rows(dtype), [reciprocal_ties(float(a)) for a in range(3, 256, 2)]
+    for x in (rows, rows[rows.isfinite().all(1)], torch.stack(ties).to(dtype)):
+        codes, scales = quantize_fp8(x, granularity)
+        want_codes, want_scales = found.forward_native(x)
+        assert same(scales, want_scales)
+        assert same(codes, want_codes)
+        for scale in (torch.tensor([0.0371]), torch.tensor([3.0])):
+            codes, _ = quantize_fp8(x, "tensor", scale)
+            assert same(codes, given.forward_native(x, scale)[0])

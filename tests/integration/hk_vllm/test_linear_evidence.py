@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm import ranks
-from vllm.config import get_current_vllm_config
 
 from hk_backend.engine.evidence import ALONE
 from hk_backend.engine.linear.contest import activations
@@ -20,19 +18,14 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import load
 from tests.integration.shared.checkpoints import LAYERS
 from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.layers import (
-    KIND,
-    K,
     layer_of,
     left,
     loaded,
-    unloaded,
-    values,
-    weights,
 )
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
@@ -52,27 +45,6 @@ UNMEASURED = {
 @pytest.fixture
 def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-
-
-def test_the_limit_is_the_scheduler_s(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens of a step to a layer, requests of a step to a head."""
-    scheduler = get_current_vllm_config().scheduler_config
-    monkeypatch.setattr(scheduler, "max_num_batched_tokens", 96)
-    monkeypatch.setattr(scheduler, "max_num_seqs", 8)
-    loaded(linear_layers)
-    assert bench.rows.pop() == (1, 8, 64, 96)
-    linear_layers.headed(KEPT_HEAD, values((64, K)))
-    assert bench.rows.pop() == (1, 8)
-
-
-def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """HK cannot claim to be faster: the layer stays as it is, and the reason is told."""
-    layer = unloaded(linear_layers)
-    layer.quant_method._gemm_impl = torch.dot  # raises, and is no other plugin's
-    load(layer, {"weight": weights()})
-    assert left(linear_layers, layer).startswith(f"{KIND}: not measured: TypeError: dot()")
-    packed = not layer.weight.numel()
-    assert packed == linear_layers.vllm_packs(torch.cat(weights())), "vLLM has prepared it"
 
 
 def test_one_line_when_the_model_is_loaded(
@@ -140,7 +112,7 @@ REQUEST = LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", 512, 256)
 def test_a_quantised_layer_that_vllm_computes_faster(
     bench: Bench,
     no_tiles: None,
-    environment: Callable[..., None],
+    environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     name: str,

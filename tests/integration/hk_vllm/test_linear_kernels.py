@@ -1,20 +1,25 @@
-"""HK in vLLM's lists of kernels: first, refused with a reason, and behind vLLM's own switches."""
+"""HK in vLLM's lists of kernels: refused with a reason, behind vLLM's own switches, and for FP8 in
+128x128 blocks where merged shards end within a block, whose scales vLLM stores where no kernel
+finds them."""
 
 from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import vllm.model_executor.kernels.linear as lists
-from hk_vllm.linear import kernels, model
+from hk_vllm.linear import created, kernels, model
 from hk_vllm.linear.created import LATENT
-from hk_vllm.linear.install import register_linear
-from vllm.config import get_current_vllm_config
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
+from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
+    CPUFp8BlockScaledMMKernel,
+    CPUFp8W8A8BlockScaledMMKernel,
+)
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
     GroupShape,
     create_fp8_quant_key,
@@ -25,53 +30,29 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kFp8Static128BlockSym,
     kFp8StaticChannelSym,
     kFp8StaticTensorSym,
-    kMxfp4Dynamic,
     kMxfp6E2M3Dynamic,
     kMxfp6E2M3Static,
     kMxfp6E3M2Dynamic,
 )
 from vllm.platforms import PlatformEnum
 
+from hk_backend import reference
 from hk_backend.engine.linear.rotated import RotationError
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm import linear_layers
+from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.checkpoints import LAYERS, K
 from tests.integration.shared.linear.rotated import only_hk, refused, written
+
+pytestmark = pytest.mark.usefixtures("linear_route")
+
 
 SHAPE = (64, 128)
 
 
-pytestmark = pytest.mark.usefixtures("fresh_linear_route")
-
-
 def fp8(activations: Any = kFp8DynamicTokenSym, weight: Any = kFp8StaticChannelSym) -> Any:
     return lists.init_fp8_linear_kernel(activations, weight, torch.bfloat16, torch.bfloat16, SHAPE)
-
-
-def test_first_in_every_list_and_once() -> None:
-    """The rest is behind it: rocm/test_linear.py."""
-    register_linear()
-    for name, kernel in kernels.KERNELS.items():
-        for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
-            listed = getattr(lists, name)[platform]
-            assert listed[0] is kernel
-            assert listed.count(kernel) == 1
-    assert kernels.HKFp8LinearKernel not in lists._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]
-
-
-def test_chosen() -> None:
-    assert isinstance(fp8(), kernels.HKFp8LinearKernel)
-    assert isinstance(fp8(kFp8StaticTensorSym, kFp8StaticTensorSym), kernels.HKFp8LinearKernel)
-    block = fp8(kFp8Dynamic128Sym, kFp8Static128BlockSym)
-    assert isinstance(block, kernels.HKFp8BlockLinearKernel)
-    assert isinstance(lists.init_mxfp4_linear_kernel(kMxfp4Dynamic), kernels.HKMxfp4LinearKernel)
-
-
-def test_vllms_own_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setenv("VLLM_DISABLED_KERNELS", "HKFp8LinearKernel")
-        assert not isinstance(fp8(), kernels.HKKernel)
-    monkeypatch.setattr(get_current_vllm_config().kernel_config, "linear_backend", "torch")
-    assert not isinstance(fp8(), kernels.HKKernel)
 
 
 # -- refused, with the reason that vLLM shows
@@ -83,21 +64,12 @@ def why(kernel: Any, config: Any) -> str:
     return str(reason)
 
 
-def fp8_config(activations: Any, weight: Any, shape: tuple[int, int] = SHAPE) -> Any:
-    return lists.FP8ScaledMMLinearLayerConfig(
-        weight_quant_key=weight,
-        activation_quant_key=activations,
-        weight_shape=shape,
-        input_dtype=torch.bfloat16,
-        out_dtype=torch.bfloat16,
-    )
-
-
 def static(rows: int, columns: int) -> Any:
     return create_fp8_quant_key(static=True, group_shape=GroupShape(rows, columns))
 
 
 FP8, BLOCK = kernels.HKFp8LinearKernel, kernels.HKFp8BlockLinearKernel
+WEIGHT_ONLY = kernels.HKWeightOnlyFp8LinearKernel
 # one scale per token that is fixed before there is a token
 FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
 
@@ -110,21 +82,18 @@ FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
         (FP8, kFp8DynamicTensorSym, kFp8Static128BlockSym, "weight scales per .*row=128, col=128"),
         (BLOCK, kFp8Dynamic64Sym, kFp8Static128BlockSym, "activations quantised per"),
         (BLOCK, kFp8Dynamic128Sym, static(64, 128), "weight scales per .*row=64, col=128"),
-        (
-            kernels.HKWeightOnlyFp8LinearKernel,
-            kFp8DynamicTensorSym,
-            static(64, 64),
-            "weight scales per",
-        ),
+        (WEIGHT_ONLY, kFp8DynamicTensorSym, static(64, 64), "weight scales per"),
     ],
 )
 def test_fp8_that_is_refused(kernel: Any, activations: Any, weight: Any, reason: str) -> None:
-    assert re.search(reason, why(kernel, fp8_config(activations, weight)))
-
-
-def test_a_shape_that_is_refused() -> None:
-    config = fp8_config(kFp8DynamicTokenSym, kFp8StaticChannelSym, (64, 12))
-    assert why(FP8, config) == "12 input features are not a positive multiple of 8"
+    config = lists.FP8ScaledMMLinearLayerConfig(
+        weight_quant_key=weight,
+        activation_quant_key=activations,
+        weight_shape=SHAPE,
+        input_dtype=torch.bfloat16,
+        out_dtype=torch.bfloat16,
+    )
+    assert re.search(reason, why(kernel, config))
 
 
 def test_mx_that_is_refused() -> None:
@@ -200,3 +169,55 @@ def test_latent_attention_that_is_rotated() -> None:
     latent(linear_layers.config_of(written()))
     with pytest.raises(RotationError, match=f"{changed} 128 would"):
         latent(linear_layers.config_of(written(rotation=128)))
+
+
+# -- blocks of which merged shards share one: vLLM's `fp8` method takes them
+
+
+def layer_of(widths: list[int]) -> Any:
+    config = config_of(LAYERS["fp8-block"].config)
+    return merged(config, torch.bfloat16, K, widths, prefix="model.gate_up_proj")
+
+
+@pytest.mark.parametrize("widths", [[128, 96], [256, 8], [128, 128, 40]], ids=str)
+def test_only_the_last_ends_within_a_block(widths: list[int]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    weights = [
+        (torch.randn(width, K, generator=generator) * 50).to(torch.float8_e4m3fn)
+        for width in widths
+    ]
+    scales = [
+        (1 + torch.rand(-(-width // 128), 2, generator=generator)) * 10.0**-index
+        for index, width in enumerate(widths)
+    ]
+    layer = load(layer_of(widths), {"weight": weights, "weight_scale_inv": scales})
+    assert is_attached(layer)
+    x = torch.randn(5, K, generator=generator).bfloat16()
+    for part, weight, scale in zip(layer(x).split(widths, -1), weights, scales, strict=True):
+        truth = reference.linear(x, weight, "fp8_e4m3fn", scale, activations="token_block")
+        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
+
+
+@pytest.mark.parametrize("widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str)
+def test_a_block_that_shards_share(widths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another than the last ends within a block. vLLM has a kernel for blocks on processors
+    with AMX; on others it stops, as it would without HK, and its error says what to do."""
+    why = (
+        f"merged shards of {' and '.join(map(str, widths))} output features do not end on blocks of"
+        " 128: quantise the model with a scale per output channel instead"
+    )
+    for has in (True, False):
+        for kernel in (CPUFp8W8A8BlockScaledMMKernel, CPUFp8BlockScaledMMKernel):
+            monkeypatch.setattr(kernel, "is_supported", lambda *_, has=has: (has, "no AMX"))
+        if has:
+            assert model.why_left(layer_of(widths)) == why
+    with pytest.raises(ValueError, match=f"HKFp8BlockLinearKernel {why}"):
+        layer_of(widths)
+
+
+def test_a_shard_that_another_rank_continues() -> None:
+    """vLLM counts whole blocks for each rank."""
+    layer = SimpleNamespace(allow_fp8_block_shape_mismatch=True, output_partition_sizes=[128, 96])
+    assert created.blocks_verdict_on(layer)
+    layer.tp_size = 2
+    assert not created.blocks_verdict_on(layer)

@@ -1,48 +1,57 @@
-"""Unquantised layers, LM heads and whole models in vLLM's own ways."""
+"""Unquantised layers, LM heads and whole models in vLLM's own ways, and what does not go with a
+folded checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from contextlib import nullcontext
+from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hk_vllm.linear import model
-from hk_vllm.linear.model import why_left
+from hk_vllm.linear.model import WORKER, strangers, watch_reloads, why_left
 from hk_vllm.linear.online_checks import check_weight_arrived
 from hk_vllm.linear.tied import share_table, why_table_stays
-from vllm.config import LoadConfig, VllmConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.config import (
+    LoadConfig,
+    ModelConfig,
+    SpeculativeConfig,
+    VllmConfig,
+    get_current_vllm_config,
+    set_current_vllm_config,
+)
 from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
-    ParallelLMHead,
     VocabParallelEmbedding,
 )
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend.devices.cpu.isas import usable_isas
-from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
+from hk_backend.engine.linear.heads import Head, asking
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
-from hk_backend.engine.strict import StrictError
 from hk_backend.ops.head_format import IN_HEAD, KEPT
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.routes import Tally, routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
-from tests.integration.shared.evidence import Bench
 from tests.integration.shared.linear import heads
-from tests.integration.shared.linear.devices import in_dtypes, on_devices
 from tests.integration.shared.linear.heads import VOCABULARY, table
 from tests.integration.shared.linear.layers import (
     K,
-    assert_computes,
     left,
     loaded,
     unloaded,
@@ -53,45 +62,6 @@ from tests.integration.shared.linear.layers import (
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 IN_FLOAT32 = "an LM head in torch.float32, the model in torch.bfloat16"
-
-
-@on_devices
-def test_a_layer_that_slept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At level 2 all memory is lost: vLLM keeps a model's buffers on the host, packed weights among
-    them, and gives them back; a reload then finds its place."""
-    layer = loaded(linear_layers)
-    address = layer.hk_data.data_ptr()
-    worker = sleeper(layer, monkeypatch)
-    Worker.sleep(worker, 2)
-    with pytest.raises(AssertionError):
-        assert_computes(layer, torch.cat(weights()))
-    Worker.wake_up(worker)
-    assert_computes(layer, torch.cat(weights()))
-    reload(layer, {"weight": weights(seed=5)})
-    assert layer.hk_data.data_ptr() == address
-    assert_computes(layer, torch.cat(weights(seed=5)))
-
-
-def sleeper(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A worker whose model is `layer`, on a GPU whose memory is lost in its sleep."""
-
-    def lose(level: int) -> None:
-        for tensor in (*layer.parameters(), *layer.buffers()):
-            tensor.zero_()
-
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda: (0, 0))
-    backend = SimpleNamespace(suspend=lose, resume=lambda tags: None)
-    return SimpleNamespace(
-        model_runner=SimpleNamespace(model=layer),
-        sleep_mode_backend=backend,
-        vllm_config=SimpleNamespace(model_config=SimpleNamespace(enable_nccl_comm_suspend=False)),
-        get_draft_model=lambda: None,
-        synchronize_device=lambda: None,
-        _save_sleep_parameters=lambda model: None,
-        _sleep_saved_parameters={},
-        _sleep_saved_draft_buffers={},
-    )
 
 
 def test_a_layer_that_is_left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,18 +79,6 @@ def test_a_layer_that_is_left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- LM heads
-
-
-@in_dtypes
-def test_an_lm_head_keeps_its_table(
-    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM reads it, and a tied one is the embedding's."""
-    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", dtype)
-    head = linear_layers.headed(KEPT_HEAD, values((128, K), dtype)).lm_head
-    assert is_attached(head)
-    assert torch.equal(head.weight, values((128, K), dtype))
-    assert_computes(head, values((128, K), dtype))
 
 
 def test_an_embedding_in_the_head_is_in_the_compile_key() -> None:
@@ -196,59 +154,6 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert torch.equal(embedding(torch.tensor([3])), table(seed=5)[[3]]), "an embedding no more"
 
 
-def test_it_is_packed_once_and_again_with_new_weights() -> None:
-    whole = with_logits(embed_tokens=table_of())
-    whole.embed_tokens = whole["embed_tokens"]
-    with asking(Head("mxfp8", IN_HEAD)):
-        model.account(whole)
-        assert share_table(whole, "") == ""
-    for seed in (0, 5):
-        if seed:
-            reload(whole, {"embed_tokens.weight": [table(seed)]})
-        heads.assert_looks_up(whole, table(seed), "mxfp8")
-        heads.assert_computes(linear_layers, whole, table(seed), "mxfp8")
-
-
-@pytest.mark.parametrize("engine_wins", [False, True])
-def test_it_is_measured(bench: Bench, engine_wins: bool) -> None:
-    if engine_wins:
-        bench.let_the_engine_win()
-    embedding = table_of()
-    model.account(with_logits(embed_tokens=embedding))
-    assert is_attached(embedding) is not engine_wins
-    assert len(bench.rows) == 1
-
-
-def test_it_cannot_be_served(
-    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
-    whole = with_logits(embed_tokens=table_of())
-    model.account(whole)
-    assert routes.counters("linear").layers_left == {IN_FLOAT32: 1}
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match=f"embed_tokens would fall back: {IN_FLOAT32}"):
-        model.account(whole)
-
-
-def test_an_embedding_that_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a head, without logits, and on a pipeline's stages but the last."""
-    for whole in (
-        with_logits(embed_tokens=table_of(), lm_head=table_of(ParallelLMHead)),
-        torch.nn.ModuleDict({"embed_tokens": table_of()}),
-    ):
-        model.account(whole)
-        assert not is_attached(whole["embed_tokens"])
-    assert routes.counters("linear").layers == 1, "the head"
-    for last in (False, True):
-        monkeypatch.setattr(
-            model, "get_pp_group", lambda last=last: SimpleNamespace(is_last_rank=last)
-        )
-        whole = with_logits(embed_tokens=table_of())
-        model.account(whole)
-        assert is_attached(whole["embed_tokens"]) == last
-
-
 # -- whole models
 
 
@@ -261,7 +166,7 @@ def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(method, UnquantizedFusedMoEMethod)
 
 
-def test_the_compile_key(environment: Callable[..., None]) -> None:
+def test_the_compile_key(environment: Environment) -> None:
     """A compiled graph holds the packed layout of its layers, those that HK serves, no others."""
     added = []
     devices = [f"cpu:{isa}" for isa in usable_isas()]
@@ -326,3 +231,59 @@ def test_a_weight_has_to_arrive_unless_vllm_makes_it_up(load_format: str) -> Non
         else:
             with pytest.raises(CheckpointError, match=r"0\.mlp\.down_proj\.weight: not in the"):
                 check_weight_arrived(layer)
+
+
+# -- folded and rotated checkpoints
+
+
+PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
+
+
+@pytest.mark.parametrize(
+    ("drafts", "lora", "model", "found"),
+    [
+        (None, None, {}, ("", "")),
+        ("ngram", None, {}, ("", "")),
+        ("draft_model", None, {}, ("", "")),
+        ("eagle3", None, {}, ("", "speculative method 'eagle3'")),
+        (None, "all", {}, ("LoRA adapters", "")),
+        (None, None, {"runner_type": "pooling"}, ("", "--runner pooling")),
+        (None, None, {"enable_prompt_embeds": True}, ("", "--enable-prompt-embeds")),
+    ],
+)
+def test_strangers(
+    drafts: str | None, lora: str | None, model: dict[str, object], found: tuple[str, str]
+) -> None:
+    assert {"enable_prompt_embeds", "runner"} <= ModelConfig.__dataclass_fields__.keys()
+    assert "method" in SpeculativeConfig.__dataclass_fields__
+    speculative = SimpleNamespace(method=drafts) if drafts else None
+    config = SimpleNamespace(speculative_config=speculative, lora_config=lora)
+    assert strangers(config, SimpleNamespace(**PLAIN | model)) == found
+
+
+@pytest.mark.parametrize("given", ["by name", "by position"])
+def test_a_checkpoint_that_is_rotated_otherwise(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before a weight is read; one that is rotated alike is read."""
+    assert list(signature(GPUModelRunner.reload_weights).parameters)[2] == "weights_path"
+    assert Worker.__module__ == WORKER
+    assert issubclass(CPUWorker, Worker)
+    read: list[Any] = []
+    monkeypatch.setattr(Worker, "reload_weights", lambda worker, *args, **kwargs: read.append(args))
+    watch_reloads()
+    recipe = RECIPES["mxfp4"]
+    ours = SimpleNamespace(quantization_config=recipe.quantization_config("mx", [], 64))
+    worker = SimpleNamespace(model_config=SimpleNamespace(hf_config=ours))
+
+    path = str(tmp_path)
+    for rotation in (32, 64):
+        new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
+        (tmp_path / "config.json").write_text(json.dumps(new))
+        why = r"are rotated \(Linear: 32\), those that they would"
+        with pytest.raises(ValueError, match=why) if rotation == 32 else nullcontext():
+            if given == "by name":
+                Worker.reload_weights(worker, weights_path=path)
+            else:
+                Worker.reload_weights(worker, None, path)
+    assert len(read) == 1

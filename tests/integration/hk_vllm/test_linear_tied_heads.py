@@ -25,8 +25,6 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
 from hk_backend.engine.linear.kept import reloading
 from hk_backend.engine.linear.shards import CheckpointError
-from hk_backend.engine.linear.shared_table import OWN_TABLE
-from hk_backend.engine.patching import MARK
 from hk_backend.ops.head_format import IN_HEAD
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.shared.linear.heads import (
@@ -160,29 +158,6 @@ def test_a_reload_with_a_table_that_is_not_finite(
     with reloading():
         linear_layers.reload(model, {name: [after[name]] for name in order})
     assert_is(model, asked, after[HEAD], after[EMBEDDING])
-
-
-@pytest.mark.usefixtures("fresh_linear_route")
-def test_a_start_with_another_head() -> None:
-    """vLLM uses it, and HK says that the embedding keeps its own."""
-    model = loaded(Head("mxfp8", IN_HEAD), {HEAD: table(5), EMBEDDING: table()})
-    assert model.why_table_stays == OWN_TABLE
-    assert_is(model, Head("mxfp8"), table(5), table())
-    linear_layers.reload(model, {EMBEDDING: [table(6)]})
-    assert_is(model, Head("mxfp8"), table(5), table(6))
-
-
-@pytest.mark.usefixtures("linear_rank")
-def test_what_stock_computes() -> None:
-    """The head and the embedding that a reload brings, in the order of a file's names. In another
-    order, or with a padded vocabulary, its embedding ends with the head's table. Where
-    vLLM packs no copy (bfloat16 with AVX2) the head ends with the embedding's."""
-    assert not hasattr(vocabulary.UnquantizedEmbeddingMethod.apply, MARK)
-    values = {HEAD: table(5)[:256], EMBEDDING: table(6)[:256]}
-    model = loaded(KEPT_HEAD, dict.fromkeys(values, table()[:256]), 256)
-    linear_layers.reload(model, {name: [tensor] for name, tensor in values.items()})
-    head = values[HEAD if linear_layers.vllm_packs(values[HEAD]) else EMBEDDING]
-    assert_is(model, KEPT_HEAD, head, values[EMBEDDING])
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,51 @@
-"""Loading the plugin: what it registers, and everything in which it must be harmless."""
+"""Loading the plugin: what it registers, and everything in which it must be harmless; HK's
+variables in Ray workers, routes in the key of vLLM's compile cache, and the engine that `hk-backend
+tune` starts."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm import plugin
+from hk_vllm import load_once, plugin, ray
+from hk_vllm.compile_key import add_route
 from hk_vllm.plugin import register
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.platforms import current_platform
+from vllm.ray import ray_env
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.attention.selector import AttentionSelectorConfig
+from vllm.v1.engine.core_client import EngineCoreClient
 
 from hk_backend.engine import loggers
-from hk_backend.engine.registration import RegisterError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.imported import run_in_fork
+from tests.integration.adapter import Environment
+from tests.integration.hk_vllm.attention.batch import constructing, vllm_config
 from tests.integration.hk_vllm.restore import restored
-from tests.integration.shared.e2e.engine import Forks
 
 MEMBERS = AttentionBackendEnum
 HK_PATH = "hk_vllm.attention.backend.HK_CPU_ATTN"
+OURS = {"HK_BACKEND": "1", "HK_DEVICE": "cpu", "HK_CHECK": "0.5", "HK_STRICT": "0"}
 
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """vLLM as it is before any plugin, and again afterwards."""
-    for variable in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK", "HK_METRICS_DIR"):
+    for variable in (*OURS, "HK_METRICS_DIR", ray.PREFIXES):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
     with restored():
         yield
-    os.environ.pop("HK_METRICS_DIR", None)
+    for name in (ray.PREFIXES, "HK_METRICS_DIR"):
+        os.environ.pop(name, None)
 
 
 def patched() -> bool:
@@ -56,7 +63,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("value", ["1", "attention"])
-def test_on(environment: Callable[..., None], caplog: Any, value: str) -> None:
+def test_on(environment: Environment, caplog: Any, value: str) -> None:
     """Only the platform's own backends are HK's, and CUSTOM; loading twice is loading once. No
     flag, the backend's own name, and CUSTOM: each takes what the platform would choose."""
     environment(HK_BACKEND=value)
@@ -102,7 +109,7 @@ def test_custom_asks_the_platform_for_its_own_choice() -> None:
     assert platform.asked == [(None, "facts", 3), (MEMBERS.TRITON_ATTN, "facts", None)]
 
 
-def test_latent_attention_is_left_in_a_line(environment: Callable[..., None], caplog: Any) -> None:
+def test_latent_attention_is_left_in_a_line(environment: Environment, caplog: Any) -> None:
     """DeepSeek's layers, of which HK wraps no backend."""
     loggers.info_once.cache_clear()
     config = AttentionSelectorConfig(576, torch.bfloat16, "auto", None)
@@ -123,36 +130,8 @@ def test_latent_attention_is_left_in_a_line(environment: Callable[..., None], ca
 # -- in the way
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "valid"),
-    [
-        ("HK_BACKEND", "yes", "0, 1, or a comma-separated list of routes: attention"),
-        ("HK_BACKEND", "attention,linears", "attention"),
-        ("HK_DEVICE", "gpu", "auto, hip, cpu"),
-        ("HK_STRICT", "true", "0 or 1"),
-        ("HK_CHECK", "2", "between 0 and 1"),
-    ],
-)
-def test_a_wrong_value(
-    environment: Callable[..., None], caplog: Any, variable: str, value: str, valid: str
-) -> None:
-    """One line that names the variable, its value and the valid ones; vLLM as it is."""
-    environment(**{"HK_BACKEND": "1", variable: value})
-    register()
-    assert not patched()
-    (line,) = errors(caplog)
-    assert variable in line
-    assert repr(value) in line
-    assert valid in line
-    if variable != "HK_STRICT":
-        environment(HK_STRICT="1")
-        with pytest.raises(RegisterError, match=f"{variable}='{value}'"):
-            register()
-        assert not patched()
-
-
 def test_an_engine_outside_the_contract(
-    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.v1.attention import backend
 
@@ -167,7 +146,7 @@ def test_an_engine_outside_the_contract(
 
 
 def test_a_platform_without_a_route(
-    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = SimpleNamespace(
         is_cpu=lambda: False,
@@ -182,67 +161,91 @@ def test_a_platform_without_a_route(
     assert "no route for vLLM's platform tpu" in errors(caplog)[0]
 
 
-BROKEN = """
-import sys
-sys.modules[{module!r}] = None
-from hk_vllm.plugin import register
-register()
-from vllm.v1.attention.backends.registry import AttentionBackendEnum as members
-print(any(member.is_overridden() for member in members))
-"""
+# -- Ray workers: vLLM's own code says what it copies
 
 
-@pytest.mark.parametrize("module", ["hk_backend.ops", "prometheus_client"])
-def test_a_broken_installation(module: str, forks: Forks, tmp_path: Path) -> None:
-    """A package of ours or below us that does not import: vLLM as it is."""
-    assert run_in_fork(forks, BROKEN.format(module=module), tmp_path).endswith("False")
+def copied() -> list[set[str]]:
+    """As the older Ray executor asks; and as the manager of `--data-parallel-backend ray` does:
+    nothing of a platform's."""
+    of_platform = set(current_platform.additional_env_vars)
+    ask = ray_env.get_env_vars_to_copy
+    return [
+        ask(additional_vars=of_platform, destination="workers"),
+        ask(destination="EngineCoreActor"),
+    ]
 
 
-# -- in other processes
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_all_variables_are_copied(
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: str,
+) -> None:
+    """Without the plugin vLLM copies none. A wrong value is every process's to report. What the
+    user excludes, in a file, wins over every prefix, and is named."""
+    environment(**OURS | {"HK_DEVICE": device})
+    assert not any(OURS.keys() & names for names in copied())
+    register()
+    assert all(OURS.keys() <= names for names in copied())
+    assert ray.left_out() == []
+    monkeypatch.setattr(ray_env, "RAY_NON_CARRY_OVER_ENV_VARS", {"HK_CHECK"})
+    ray.print_left_out()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"HK_CHECK": "0.5"}
+    for name in [name for name in os.environ if name.startswith("HK_")]:
+        monkeypatch.delenv(name)
+    assert ray.left_out() == []
 
 
-BY_THE_LOADER = """
-import multiprocessing, os
-from hk_backend.routing.metrics_directory import VARIABLE, share
-
-def load(found):
-    from vllm.plugins import load_general_plugins
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
-
-    load_general_plugins()
-    found.put((AttentionBackendEnum.CPU_ATTN.get_path(), os.environ[VARIABLE]))
-
-assert share()
-context = multiprocessing.get_context("fork")
-found = context.SimpleQueue()
-child = context.Process(target=load, args=(found,))
-child.start()
-path, directory = found.get()
-child.join()
-assert child.exitcode == 0
-assert directory == os.environ[VARIABLE]
-print(path)
-"""
+# -- the key of vLLM's compile cache
 
 
-def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
-    """Through vLLM's own loader and the installed entry point, as in the engine core."""
-    assert run_in_fork(forks, BY_THE_LOADER, tmp_path) == HK_PATH
+class Extra:
+    """An `additional_config` that brings its own hash, as vLLM allows."""
+
+    answer = 42
+
+    def compute_hash(self) -> str:
+        return "extra"
 
 
-INSPECTION = """
-import io, pickle, sys, tempfile, types
-from vllm.model_executor.models import registry
-from vllm.v1.attention.backends.registry import AttentionBackendEnum
+@pytest.mark.parametrize("extra", [dict, lambda: {"mine": 1}, Extra], ids=["no", "dict", "object"])
+def test_each_set_of_routes_has_its_own_key(extra: Any, small: None) -> None:
+    add_route("attention")  # without a current configuration
+    keys = set()
+    for names in ([], ["attention"], ["linear"], ["attention", "linear"]):
+        config = vllm_config()
+        object.__setattr__(config, "additional_config", extra())
+        with constructing(config, config.model_config.dtype):
+            for route in names * 2:
+                add_route(route)
+        keys.add(config.compute_hash())
+        assert getattr(config.additional_config, "answer", 42) == 42, "an object stays usable"
+    assert len(keys) == 4
 
-with tempfile.NamedTemporaryFile() as answer:
-    asked = pickle.dumps((AttentionBackendEnum.CUSTOM.get_path, answer.name))
-    sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(asked))
-    registry._run()
-    print(pickle.load(answer))
-"""
+
+# -- the engine that `hk-backend tune` starts, with a stand-in for it
 
 
-def test_in_the_inspection_subprocess(forks: Forks, tmp_path: Path) -> None:
-    """vLLM inspects model classes in a subprocess that loads plugins, too: what runs there."""
-    assert run_in_fork(forks, INSPECTION, tmp_path) == HK_PATH
+def test_random_weights_and_the_servers_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Any] = []
+    ended: list[bool] = []
+    core = SimpleNamespace(shutdown=lambda: ended.append(True))
+    started = SimpleNamespace(llm_engine=SimpleNamespace(engine_core=core))
+    assert callable(load_once.LLM.from_engine_args)
+    assert callable(EngineCoreClient.shutdown)
+    engine = SimpleNamespace(from_engine_args=lambda given: made.append(given) or started)
+    monkeypatch.setattr(load_once, "LLM", engine)
+    options = ["--max-model-len", "64", "--dtype", "float16", "--load-format", "auto"]
+    model = str(tmp_path)  # with HF_HUB_OFFLINE vLLM looks for the folder at once
+    load_once.load_once(model, options)
+    (arguments,) = made
+    assert (arguments.model, arguments.max_model_len, arguments.dtype) == (model, 64, "float16")
+    assert arguments.load_format == "dummy", "the last word is ours"
+    assert arguments.enforce_eager
+    assert ended == [True]
+    with pytest.raises(SystemExit):
+        load_once.load_once("a/model", ["--no-such-option"])
+    assert "--no-such-option" in capsys.readouterr().err

@@ -1,9 +1,11 @@
 """Layers of quantised checkpoints, one per scheme that an engine knows: HK computes what the
-checkpoint's own numbers say, shard by shard."""
+checkpoint's own numbers say, shard by shard; or refuses what is missing or broken, through the
+engine's own loader."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -11,18 +13,17 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.quantize.recipe import RECIPES
-from tests.integration.shared.checkpoints import WIDTHS, K, Scheme, x_of
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.weight_format import FORMATS
+from tests.integration.adapter import LINEAR
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
     DEVICES,
-    MISSING,
     on_devices,
-    on_gfx950,
     unserved,
 )
-from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import check_shards, layer_of
-from tests.integration.shared.linear.named_tensors import bfloat16
+from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
 from tests.ops.linear_cases import Layer
 
 pytestmark = pytest.mark.usefixtures("linear_route")
@@ -30,19 +31,19 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 
 @on_devices
 def test_every_shard_by_its_own_scale(
-    engine: LinearEngine, any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
+    any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within the bound that the format has, element by element; or refused, with the reason."""
     if why := unserved(device, any_checkpoint.scale_kind):
-        assert re.search(why, refusal(engine, any_checkpoint, caplog))
+        assert re.search(why, refusal(any_checkpoint, caplog))
         return
-    layer = layer_of(engine, any_checkpoint)
+    layer = layer_of(LINEAR, any_checkpoint)
     layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
     assert is_attached(layer)
     held = sum(parameter.numel() for parameter in layer.parameters())
     assert held == 0, "the checkpoint's own tensors are still there"
     assert layer.hk_packed.layout == device_for("cpu").weight_layout
-    out = engine.forward(layer, x_of())
+    out = LINEAR.forward(layer, x_of())
     expected = any_checkpoint.layers(x_of(), any_checkpoint.tensors())
     check_shards(expected, out)
     assert_shards_are_not_alike(expected, out)
@@ -56,63 +57,144 @@ def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
         check_shards(shards, out)
 
 
-def refusal(engine: LinearEngine, scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
+def refusal(scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
     """Why HK does not serve the layer; the engine may have a kernel of its own, or stop."""
     try:
-        layer = engine.merged(engine.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
+        layer = LINEAR.merged(LINEAR.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
     except Exception as error:
         return f"{error}\n{caplog.text}"
     assert not is_attached(layer)
-    return engine.why_left(layer)
-
-
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        (device, name)
-        for device in DEVICES
-        for name, recipe in RECIPES.items()
-        if "mxfp6" not in name and not unserved(device, recipe.granularity)
-    ],
-    indirect=["device"],
-)
-def test_what_quantize_writes(engine: LinearEngine, device: str, name: str) -> None:
-    """`hk-backend quantize --format NAME`: the engine reads weights and activations as written."""
-    recipe, generator = RECIPES[name], torch.Generator().manual_seed(0)
-    parts = [
-        recipe.quantize((torch.randn(n, K, generator=generator) * 4.0**shard).bfloat16())
-        for shard, n in enumerate(WIDTHS)
-    ]
-    activations = recipe.activations[0]
-    config = engine.config_of(recipe.quantization_config(activations, []))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
-    stored = [part.name for part in recipe.stored(WIDTHS[0], K)]
-    engine.load(layer, {suffix: [part[i] for part in parts] for i, suffix in enumerate(stored)})
-    assert is_attached(layer)
-    x = x_of()
-    x[:, :128] *= 64  # a scale per token instead of 128 channels rounds the others more coarsely
-    shards = [Layer(x, codes, recipe.format, scales, activations) for codes, scales in parts]
-    check_shards(shards, engine.forward(layer, x))
+    return LINEAR.why_left(layer)
 
 
 @on_devices
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype) -> None:
+def test_fp8_while_loading(device: str, dtype: torch.dtype) -> None:
     """A scale per output channel that maps its largest value to 448, and codes by it."""
     tensors = {name: weight.to(dtype) for name, weight in bfloat16().items()}
-    layer = engine.loaded(engine.online("hk_fp8"), tensors, dtype=dtype)
+    layer = LINEAR.loaded(LINEAR.online("hk_fp8"), tensors, dtype=dtype)
     assert is_attached(layer)
     x, shards = x_of().to(dtype), []
     for weight in tensors.values():
         scales = weight.abs().amax(1, keepdim=True).float() / 448
         codes = (weight.float() * (1 / scales)).to(torch.float8_e4m3fn)
         shards.append(Layer(x, codes, "fp8_e4m3fn", scales, "token"))
-    check_shards(shards, engine.forward(layer, x))
+    check_shards(shards, LINEAR.forward(layer, x))
 
 
-@on_gfx950
-@pytest.mark.parametrize("method", [name for name in FORMATS_OF if name != "hk_fp8"])
-def test_other_formats_while_loading(engine: LinearEngine, device: str, method: str) -> None:
-    """There is nothing else to compute them: the error says how to leave a layer alone."""
-    with pytest.raises(ValueError, match=rf"--quantization {method}: {MISSING['mx']}.*`ignore`"):
-        engine.merged(engine.online(method), torch.bfloat16, K, WIDTHS)
+online_methods = pytest.mark.parametrize(
+    ("device", "method"),
+    [
+        (device, method)
+        for device in DEVICES
+        for method, formats in FORMATS_OF.items()
+        if not unserved(device, "mx" if FORMATS[formats[0]].is_mx else "channel")
+    ],
+    indirect=["device"],
+)
+"""Each device, with each `--quantization hk_...` that it serves."""
+
+
+def why_refused(config: Any, tensors: dict[str, torch.Tensor], **options: Any) -> str:
+    with pytest.raises(ValueError) as error:
+        LINEAR.loaded(config, tensors, **options)
+    return str(error.value)
+
+
+# -- missing
+
+
+@pytest.mark.parametrize("part", ["weight", "scale"])
+def test_a_tensor_of_a_shard(any_checkpoint: Scheme, part: str) -> None:
+    gone = f"{ATTENTION}.k_proj.{getattr(any_checkpoint, part)}"
+    tensors = without(named(any_checkpoint.tensors()), gone)
+    found = why_refused(LINEAR.config_of(any_checkpoint.config), tensors)
+    assert found == f"{gone}: not in the checkpoint"
+
+
+@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
+@pytest.mark.parametrize("name", ["fp8-static", "quark-tensor-static", "modelopt-fp8"])
+def test_scales_of_activations(name: str, gone: tuple[str, ...]) -> None:
+    scheme, names = LAYERS[name], [f"{ATTENTION}.{shard}.input_scale" for shard in gone]
+    tensors = without(named(scheme.tensors()), *names)
+    found = why_refused(LINEAR.config_of(scheme.config), tensors)
+    assert found == f"{names[0]}: not in the checkpoint"
+
+
+@on_devices
+def test_a_merged_layer_with_one_scale(device: str) -> None:
+    """Some checkpoints hold q, k and v as one tensor, with one scale."""
+    scheme, scale = LAYERS["fp8-dynamic"], torch.tensor(0.01)
+    weights = scheme.tensors()["weight"]
+    merged = {"weight": torch.cat(weights), "weight_scale": scale}
+    merged = {f"{ATTENTION}.qkv_proj.{name}": value for name, value in merged.items()}
+    layer = LINEAR.loaded(LINEAR.config_of(scheme.config), merged)
+    expected = scheme.expected(x_of(), {"weight": weights, "weight_scale": [scale] * 3})
+    assert largest_error(LINEAR.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
+
+
+# -- broken
+
+BROKEN = [
+    ("fp8-static", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    ("fp8-static", "input_scale", (0.0, torch.nan)),
+    ("fp8-block", "weight_scale_inv", (0.0, -1.0, torch.nan, torch.inf)),
+    ("ct-channel-token", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    *((name, "weight_scale", (0xFF,)) for name in ("ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8")),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "parameter", "bad"),
+    [
+        (device, name, parameter, bad)
+        for device in DEVICES
+        for name, parameter, values in BROKEN
+        for bad in values
+        if not unserved(device, LAYERS[name].scale_kind)
+    ],
+    indirect=["device"],
+)
+def test_a_scale_that_is_none(device: str, name: str, parameter: str, bad: float) -> None:
+    tensors, broken = named(LAYERS[name].tensors()), f"{ATTENTION}.k_proj.{parameter}"
+    tensors[broken].view(-1)[-1] = bad
+    found = why_refused(LINEAR.config_of(LAYERS[name].config), tensors)
+    said = "code 255 (NaN)" if bad == 0xFF else str(bad)
+    assert broken in found, "or is one of those that are named"
+    assert f": {said} at" in found
+    assert bad == 0xFF or "expected positive, finite numbers" in found
+
+
+@online_methods
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
+def test_a_weight_that_is_not_finite(device: str, method: str, bad: float) -> None:
+    """The message is about the weight, which the checkpoint has, not about a scale."""
+    tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
+    tensors[name][3, 5] = bad
+    found = why_refused(LINEAR.online(method), tensors)
+    assert found == f"{name}: {bad} at [3, 5] is not valid: expected finite numbers"
+
+
+# -- no checkpoint, or a whole tensor
+
+
+@pytest.mark.parametrize("method", FORMATS_OF)
+def test_a_merged_weight_that_is_quantised_while_loading(method: str) -> None:
+    whole = torch.cat(list(bfloat16().values()))
+    layer = LINEAR.loaded(LINEAR.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
+    assert is_attached(layer)
+
+
+def assert_finite(layer: Any) -> None:
+    assert is_attached(layer)
+    assert bool(LINEAR.forward(layer, x_of()).isfinite().all())
+
+
+def test_dummy_values(any_checkpoint: Scheme) -> None:
+    assert_finite(LINEAR.dummy(LINEAR.config_of(any_checkpoint.config)))
+
+
+@online_methods
+def test_dummy_values_that_are_quantised(device: str, method: str) -> None:
+    assert_finite(LINEAR.dummy(LINEAR.online(method)))
+    assert_finite(LINEAR.dummy(None))

@@ -12,39 +12,37 @@ from hk_backend.engine import loggers
 from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.head_format import IN_HEAD
-from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.adapter import LINEAR
 from tests.integration.shared.linear.heads import table
 from tests.integration.shared.linear.layers import K, left, unloaded, values, weights
 from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_both_orders
 
 
 @pytest.fixture(autouse=True)
-def untouched(engine: LinearEngine, linear_rank: None) -> Iterator[None]:
+def untouched(linear_rank: None) -> Iterator[None]:
     loggers.info_once.cache_clear()
-    with engine.restored():
+    with LINEAR.restored():
         yield
 
 
 @in_both_orders
 @pytest.mark.parametrize("name", ["apply", "process_weights_after_loading"])
-def test_a_method(
-    engine: LinearEngine, name: str, first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs for every layer, and HK leaves the layers to it."""
-    calls = exchanged(engine, engine.unquantised()[0], name, monkeypatch, first)
-    layer = engine.load(unloaded(engine), {"weight": weights()})
+    calls = exchanged(LINEAR, LINEAR.unquantised()[0], name, monkeypatch, first)
+    layer = LINEAR.load(unloaded(LINEAR), {"weight": weights()})
     assert not is_attached(layer)
     why = f"UnquantizedLinearMethod.{name} is {THEIRS}"
-    assert left(engine, layer) == why
-    engine.forward(layer, values((2, K)))
+    assert left(LINEAR, layer) == why
+    LINEAR.forward(layer, values((2, K)))
     assert calls == [name]
 
 
 @in_both_orders
-def test_an_embedding(engine: LinearEngine, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedding(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks rows up in its table, which stays."""
-    calls = exchanged(engine, engine.unquantised()[1], "embedding", monkeypatch, first)
-    model = engine.headed(Head("mxfp8", IN_HEAD), table(), tied=True)
+    calls = exchanged(LINEAR, LINEAR.unquantised()[1], "embedding", monkeypatch, first)
+    model = LINEAR.headed(Head("mxfp8", IN_HEAD), table(), tied=True)
     assert model.why_table_stays == (f"UnquantizedEmbeddingMethod.embedding is {THEIRS}")
     found = model.embed_tokens.quant_method.embedding(model.embed_tokens, torch.tensor([3, 7]))
     assert torch.equal(found, table()[[3, 7]])
@@ -52,22 +50,13 @@ def test_an_embedding(engine: LinearEngine, first: bool, monkeypatch: pytest.Mon
 
 
 def test_a_quantisation_method_of_the_same_name(
-    engine: LinearEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays, and the log says whose it is."""
-    other = engine.register_method(monkeypatch, "hk_fp8")
+    other = LINEAR.register_method(monkeypatch, "hk_fp8")
     with caplog.at_level("WARNING"):
-        assert engine.register_linear() == ""
-    assert engine.method("hk_fp8") is other
+        assert LINEAR.register_linear() == ""
+    assert LINEAR.method("hk_fp8") is other
     whose = f"{other.__module__}.OtherConfig, which another plugin registered"
     assert f"--quantization hk_fp8 stays {whose}" in caplog.text
-    assert engine.method("hk_mxfp8").__module__.startswith("hk_")
-
-
-def test_without_another_plugin_nothing_is_said(
-    engine: LinearEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        for _ in range(2):
-            assert engine.register_linear() == ""
-    assert "another plugin" not in caplog.text
+    assert LINEAR.method("hk_mxfp8").__module__.startswith("hk_")

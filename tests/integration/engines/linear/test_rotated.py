@@ -4,7 +4,6 @@ where HK does not take them the engine stops, as nothing else can serve them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +15,11 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.source import PROJECTIONS
-from hk_backend.reference.rotation import ROTATIONS, rotated
+from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.routing.routes import routes
-from hk_backend.terms.weight_format import FORMATS, rotated_activations
+from hk_backend.terms.weight_format import rotated_activations
+from tests.integration.adapter import LINEAR, Environment
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
-from tests.integration.shared.linear.devices import on_gfx950
-from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear.rotated import (
@@ -39,6 +36,7 @@ from tests.ops.linear_oracle import check_result
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 NAMES = [name for name, scheme in LAYERS.items() if scheme.rotation]
+NOT_ROTATED = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"
 TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
 
 
@@ -49,15 +47,13 @@ def x_of(k: int = K) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_another_rotation_would_be_seen(
-    engine: LinearEngine, environment: Callable[..., None], name: str
-) -> None:
+def test_another_rotation_would_be_seen(environment: Environment, name: str) -> None:
     """The bound of the format holds for the checkpoint's rotation, and for no other, nor none. With
     HK_CHECK the reference computes the same layer."""
     environment(HK_CHECK="1")
     scheme = LAYERS[name]
-    layer = layer_of(engine, scheme)
-    expected, out = scheme.layers(x_of(), scheme.tensors()), engine.forward(layer, x_of())
+    layer = layer_of(LINEAR, scheme)
+    expected, out = scheme.layers(x_of(), scheme.tensors()), LINEAR.forward(layer, x_of())
     check_shards(expected, out)
     plain = {"mx_rotated": "mx", "rotated": "none"}[scheme.activations]
     others: list[dict[str, Any]] = [{"rotation": 0, "activations": plain}]
@@ -69,74 +65,37 @@ def test_another_rotation_would_be_seen(
     assert routes.counters("linear").checked_calls == 1
     assert routes.verdict("linear"), "they differ"
     routes.disable("linear", "the reference computes from here on")
-    check_shards(expected, engine.forward(layer, x_of()))
+    check_shards(expected, LINEAR.forward(layer, x_of()))
 
 
-@pytest.mark.parametrize("format", [name for name in RECIPES if RECIPES[name].can_rotate])
-@pytest.mark.parametrize("activations", ["mx", "none"])
-def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str, format: str) -> None:
-    """The layer is that of the weight as it was, but for rounding."""
-    recipe, generator = RECIPES[format], torch.Generator().manual_seed(0)
-    weights = [torch.randn(n, K, generator=generator) for n in WIDTHS]
-    parts = [recipe.quantize(rotated(weight, BLOCK).float()) for weight in weights]
-    config = engine.config_of(written(activations, format=format))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
-    names = [each.name for each in recipe.stored(WIDTHS[0], K)]
-    engine.load(layer, dict(zip(names, map(list, zip(*parts, strict=True)), strict=True)))
-    exact = x_of().double() @ torch.cat(weights).double().T
-    error = (engine.forward(layer, x_of()).double() - exact).norm() / exact.norm()
-    # of two independent rounding errors of at most half a step of an element
-    assert error < 2**0.5 * 2.0 ** -(FORMATS[recipe.format].mantissa_bits + 1)
-
-
-def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
+def test_inputs_that_come_rotated() -> None:
     """Folded into v_proj, o_proj's rotation is nobody's; the other layers keep theirs."""
     recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
     config = recipe.quantization_config("mx", [], BLOCK, ["self_attn.o_proj"])
     codes, scales = recipe.quantize(torch.randn(WIDTHS[0], K, generator=generator))
     tensors = {"weight_packed": codes, "weight_scale": scales}
     for name, rotation in (("self_attn.o_proj", 0), ("mlp.down_proj", BLOCK)):
-        found = row_parallel(engine, config, 0, tensors, ranks=1, name=f"model.layers.0.{name}")
+        found = row_parallel(LINEAR, config, 0, tensors, ranks=1, name=f"model.layers.0.{name}")
         activations = rotated_activations("mx", rotation)
         layer = Layer(x_of(), codes, "mxfp4", scales, activations, rotation=rotation)
         check_result(layer, found.quant_method.apply(found, x_of()))
 
 
-@pytest.mark.parametrize(("folded", "rotation"), [(PROJECTIONS[:3], 0), (PROJECTIONS[3:], BLOCK)])
-def test_merged_layers_whose_inputs_come_rotated(
-    engine: LinearEngine, folded: tuple[str, ...], rotation: int
-) -> None:
-    config = engine.config_of(RECIPES["mxfp4"].quantization_config("mx", [], BLOCK, folded))
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
-    engine.load(layer, LAYERS["ct-mxfp4"].tensors())
-    assert layer.hk_packed.rotation == rotation
-
-
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("name", NAMES)
-def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
-    """A rank rotates its own input features: whole blocks of them."""
+@pytest.mark.parametrize(
+    "name", [*NAMES, "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"]
+)
+def test_columns_of_a_rank(name: str, number: int) -> None:
+    """A rank rotates its own input features: whole blocks of them. Other schemes are cut alike."""
     scheme, x = LAYERS[name], x_of(K // 2)
     whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
-    layer = row_parallel(engine, scheme.config, number, whole)
-    mine = {name: [value.chunk(2, 1)[number].contiguous()] for name, value in whole.items()}
+    layer = row_parallel(LINEAR, scheme.config, number, whole)
+    mine = {}
+    for parameter, value in whole.items():
+        is_cut = value.ndim == 2 and value.shape[1] > 1
+        mine[parameter] = [value.chunk(2, 1)[number].contiguous() if is_cut else value]
     [shard] = scheme.layers(x, mine)
     check_result(shard, layer.quant_method.apply(layer, x))
-
-
-def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
-    """It gets the inputs as they came, and adds to what HK makes of them."""
-    scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
-    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
-    layer = row_parallel(engine, scheme.config, 0, whole, ranks=1)
-    a = torch.randn(4, K, generator=generator).bfloat16()
-    b = torch.randn(WIDTHS[0], 4, generator=generator).bfloat16()
-    plain = layer.quant_method.apply(layer, x_of())
-    added = engine.adapted(layer, x_of(), a, b) - plain
-    expected = x_of().double() @ a.double().T @ b.double().T
-    # the adapter's middle and the sum are rounded to bfloat16
-    assert (added.double() - expected).norm() < 3 * 2.0**-8 * (expected.norm() + plain.norm())
-    assert expected.norm() > plain.norm() / 4, "it matters"
 
 
 @pytest.mark.parametrize(
@@ -150,39 +109,25 @@ def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
     ],
     ids=str,
 )
-def test_mx_while_loading(
-    engine: LinearEngine, format: str, rotation: int | None, dtype: torch.dtype
-) -> None:
+def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype) -> None:
     """As `hk-backend quantize` does it: rotated by default, and as an option says."""
-    config = engine.online(f"hk_{format.partition('_')[0]}")
+    config = LINEAR.online(f"hk_{format.partition('_')[0]}")
     assert config.options.rotation == (None if format == "mxfp4" else 0)
     config.options.rotation = rotation
     tensors, x = {name: each.to(dtype) for name, each in bfloat16().items()}, x_of().to(dtype)
-    layer = engine.loaded(config, tensors, dtype=dtype)
+    layer = LINEAR.loaded(config, tensors, dtype=dtype)
     block = BLOCK if rotation is None else rotation
     method = Method("rotated", block) if block else Method("rtn")
     activations, shards = "mx_rotated" if block else "mx", []
     for weight in tensors.values():
         codes, scales = method.quantize(method.target(weight), RECIPES[format])
         shards.append(Layer(x, codes, format, scales, activations, rotation=block))
-    out = engine.forward(layer, x)
+    out = LINEAR.forward(layer, x)
     check_shards(shards, out)
     for other in {*ROTATIONS} - {block}:
         turned = [replace(each, activations="mx_rotated", rotation=other) for each in shards]
         with pytest.raises(AssertionError):
             check_shards(turned, out)
-
-
-def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
-    """While loading: what is asked for, or an error; without an option, what fits."""
-    why = "192 input features are not a multiple of the rotation, 128"
-    config = engine.online("hk_mxfp4")
-    engine.merged(config, torch.bfloat16, 96, WIDTHS)
-    config.options.rotation = 128
-    checkpoint = engine.config_of({"quant_method": "hk_mxfp4", "rotation": 128})
-    for each in (config, checkpoint):
-        with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
-            engine.merged(each, torch.bfloat16, 192, WIDTHS)
 
 
 # -- refused
@@ -205,34 +150,22 @@ def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of:
     ],
     ids=["a format that is not rotated", "activations of another format"],
 )
-def test_a_layer_that_hk_has_no_kernel_for(engine: LinearEngine, config: Any) -> None:
-    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
-
-
-def test_a_route_that_is_off(engine: LinearEngine) -> None:
-    routes.disable("linear", "because")
-    assert re.match(only_hk("because"), refused(engine, written()), re.DOTALL)
-
-
-@on_gfx950
-@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
-def test_another_device(engine: LinearEngine, device: str, format: str) -> None:
-    why = "gfx950 has no kernels for mxfp"
-    assert re.match(only_hk(why), refused(engine, written(format=format)), re.DOTALL)
+def test_a_layer_that_hk_has_no_kernel_for(config: Any) -> None:
+    assert re.match(only_hk(""), refused(LINEAR, config), re.DOTALL)
 
 
 @pytest.mark.parametrize("k", [96, 160])
-def test_a_rotation_that_crosses_a_shard(engine: LinearEngine, k: int) -> None:
+def test_a_rotation_that_crosses_a_shard(k: int) -> None:
     """Alone, and where two ranks have a half each."""
     why = rf"{k} input features are not a multiple of the rotation, {BLOCK}$"
-    assert re.match(only_hk(why), refused(engine, written(), k))
+    assert re.match(only_hk(why), refused(LINEAR, written(), k))
     with pytest.raises(RotationError) as error:
-        row_parallel(engine, written(), 0, {}, 2 * k)
+        row_parallel(LINEAR, written(), 0, {}, 2 * k)
     why = f"{k} input features on each of 2 ranks are not a multiple of the rotation, {BLOCK}$"
     assert re.match(only_hk(why, layer="model.o_proj"), str(error.value))
 
 
-def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
+def test_shards_that_are_not_rotated_alike() -> None:
     """The engines would take what the first of them says for all."""
     config = written()
     group = config["config_groups"]["group_0"]
@@ -241,33 +174,33 @@ def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
         "group_0": {**group, "targets": ["re:.*[qk]_proj$"]},
         "group_1": {**other, "targets": ["re:.*v_proj$"]},
     }
-    found = refused(engine, config)
+    found = refused(LINEAR, config)
     parent = NAME.removesuffix(".qkv_proj")
     assert found.startswith(f"{NAME}: {ROTATION_KEY} of its shards: ")
     assert f"{parent}.k_proj 64, {parent}.v_proj 32: they run as one layer" in found
     del config["config_groups"]["group_1"]["weights"][ROTATION_KEY]
-    assert f"{parent}.v_proj 0" in refused(engine, config)
+    assert f"{parent}.v_proj 0" in refused(LINEAR, config)
 
 
-def test_experts(engine: LinearEngine) -> None:
+def test_experts() -> None:
     name = "model.layers.0.mlp.experts"
     with pytest.raises(RotationError) as error:
-        engine.config_of(written()).get_quant_method(engine.experts(), name)
+        LINEAR.config_of(written()).get_quant_method(LINEAR.experts(), name)
     why = r"(experts of a mixture|RoutedExperts): HK has no kernel for"
     assert re.match(only_hk(why, layer=rf"{name}\S*"), str(error.value))
 
 
 @pytest.mark.parametrize("rotation", [0, 16, 48, "64", None])
-def test_a_rotation_that_there_is_not(engine: LinearEngine, rotation: Any) -> None:
-    assert refused(engine, changed({ROTATION_KEY: rotation})) == (
+def test_a_rotation_that_there_is_not(rotation: Any) -> None:
+    assert refused(LINEAR, changed({ROTATION_KEY: rotation})) == (
         f"{ROTATION_KEY}: {rotation!r} is not valid: expected one of 32, 64, 128"
     )
 
 
-def test_a_layer_that_is_ignored(engine: LinearEngine) -> None:
+def test_a_layer_that_is_ignored() -> None:
     """It is as it would be in any checkpoint."""
-    config = engine.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
-    engine.load(layer, {"weight": list(bfloat16().values())})
+    config = LINEAR.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
+    layer = LINEAR.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
+    LINEAR.load(layer, {"weight": list(bfloat16().values())})
     assert is_attached(layer)
     assert layer.hk_packed.rotation == 0

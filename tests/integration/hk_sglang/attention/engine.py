@@ -11,7 +11,7 @@ import pytest
 import torch
 from hk_sglang.attention import contest
 from hk_sglang.attention.install import BUILDER, register_attention
-from sglang.srt.layers.attention import attention_registry, torch_native_backend
+from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 from sglang.srt.runtime_context import get_context
@@ -37,7 +37,6 @@ KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, SHORT_EXTEND)
 KNOWN = {mode: Known(says=False, drafts=0) for mode in ("EXTEND", "MIXED")}
 """SGLang's batches of prompts have no row that verifies drafts, and do not say what a row is."""
 PAGE, SHORTEST = 16, 1
-SPLIT_ROWS = "hk_sglang.attention.batch.split_rows"
 
 
 @contextmanager
@@ -75,16 +74,8 @@ def prompt(server: Server, tokens: int, index: int = 0) -> RowTensors:
     return q.unflatten(1, (server.num_heads, server.head_size)), k, v
 
 
-def run(layer: Server, rows: Sequence[Row]) -> None:
-    Batch(layer, rows).run()
-
-
 def check(layer: Server, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed=seed).check()
-
-
-def break_parent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(torch_native_backend, "scaled_dot_product_attention", lambda *_, **__: 1 / 0)
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:

@@ -1,72 +1,24 @@
-"""What HK computes from KV pools of each layout and dtype, and pools that it does not read."""
+"""What HK computes from KV pools of each layout and dtype, pools that it does not read, and what it
+reads of a batch before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hk_sglang.attention import pools
+from hk_sglang.attention.prefill import NO_STEP, HKPrefill
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, NoOpMHATokenToKVPool
 
-from hk_backend.routing.routes import RouteCounters, Tally
+from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
+from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.expected import check_rows
 from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
-PROMPTS = [EXTEND, FRESH]
-"""What is HK's alone: torch_native, which has decode rows, reads the plain layout only."""
-
 # -- layouts and dtypes that are read
-
-
-@pytest.mark.parametrize("rows", [[FRESH, Row(30)], PROMPTS], ids=["fresh", "extend"])
-def test_hnd(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
-    monkeypatch.setenv("SGLANG_USE_HND_KVCACHE", "1")
-    server = Server()
-    assert server.pool.k_buffer[0].shape == (65, 2, 16, 64)
-    Batch(server, rows).check()
-    assert counters.served.calls == 1
-    assert not counters.fallbacks
-
-
-def shuffle_into(
-    key: torch.Tensor, value: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
-) -> None:
-    """AITER's writer in torch: keys `[B, H, D/x, N, x]`, values `[B, H, N/x, D, x]`."""
-    x, page = k.shape[4], k.shape[3]
-    pages, offsets = slots // page, slots % page
-    k[pages, :, :, offsets] = key.unflatten(2, (-1, x))
-    v[pages, :, offsets // x, :, offsets % x] = value
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_vectorised(
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-) -> None:
-    """SGLang's pool of five axes, which it makes on ROCm only; its writer is a Triton kernel. The
-    device is asked about its pages and its layouts."""
-    monkeypatch.setattr("sglang.srt.mem_cache.memory_pool._use_aiter", True)
-    monkeypatch.setenv("SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")
-    since_0_5_23 = find_spec("sglang.kernels.ops.kvcache.shuffle_5d_cache")
-    module = since_0_5_23.name if since_0_5_23 else "sglang.kernels.ops.attention.utils"
-    monkeypatch.setattr(f"{module}.launch_reshape_and_cache_shuffle_5d", shuffle_into)
-    server = Server(dtype=dtype)
-    assert server.pool.k_buffer[0].dim() == 5
-    for rows in (PROMPTS, [FRESH]):
-        Batch(server, rows).check()
-    assert counters.served == Tally(2, PREFILL + FRESH.query)
-    assert not counters.fallbacks
-    environment(HK_DEVICE="emulated:gfx950")
-    [served] = Server(dtype=torch.bfloat16, page_size=8).backend.hk._layers.values()
-    why = "block_size 8: the gfx950 kernels read multiples of 16 of a cache with"
-    assert (served.refusal, served.cache_refusal[: len(why)]) == ("", why)
 
 
 def scale(server: Server, k_scale: float, v_scale: float) -> Any:
@@ -75,23 +27,6 @@ def scale(server: Server, k_scale: float, v_scale: float) -> Any:
     layer.k_scale, layer.v_scale = torch.tensor(k_scale), torch.tensor(v_scale)
     layer.k_scale_float, layer.v_scale_float = k_scale, v_scale
     return layer
-
-
-@pytest.mark.parametrize("kv_dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("rows", [[FRESH, Row(30)], MIXED], ids=["fresh", "mixed"])
-def test_fp8_agrees_with_torch_native(
-    counters: RouteCounters, kv_dtype: torch.dtype, rows: list[Row]
-) -> None:
-    """Which casts, whatever scales a checkpoint has, and reads new tokens back, too."""
-    server = Server(kv_dtype=kv_dtype)
-    scale(server, 0.5, 0.5)
-    batch = Batch(server, rows)
-    (found,) = batch.run()
-    assert counters.served.calls == 1
-    with server.alone():
-        (stock,) = batch.run()
-    torch.testing.assert_close(found, stock, rtol=2e-5, atol=2e-5)
-    assert counters.served.calls == 1
 
 
 @pytest.mark.parametrize("parent", ["triton", "intel_amx"])
@@ -141,35 +76,6 @@ def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -
         fresh._check_pool(index)
 
 
-@pytest.mark.parametrize(
-    ("name", "kv_dtype"),
-    [("torch_native", torch.float16), ("triton", torch.float16), ("triton", torch.float8_e4m3fn)],
-)
-def test_fresh_rows_beside_another_pool(
-    counters: RouteCounters,
-    stand_ins: None,
-    environment: Callable[..., None],
-    name: str,
-    kv_dtype: torch.dtype,
-) -> None:
-    """By the GPU's kernels, from keys as they were projected, whatever the parent reads; an extend
-    is HK's, too, where the GPU reads the pool."""
-    environment(HK_BACKEND="attention", HK_DEVICE="emulated:gfx950")
-    server = Server(dtype=torch.bfloat16, kv_dtype=kv_dtype, name=name)
-    [served] = server.backend.hk._layers.values()
-    readable = kv_dtype is torch.float8_e4m3fn
-    for rows in ([FRESH, DECODE, FRESH], [FRESH, EXTEND, DECODE, FRESH]):
-        batch = Batch(server, rows, "MIXED")
-        parts, made = batch.run()[0].split([row.query for row in rows]), list(batch.made())
-        if not (readable and EXTEND in rows):  # with an extend they are read back, rounded
-            for i in (0, -1):
-                check_rows(parts[i], [made[i]])
-    extend = Tally(1, EXTEND.query)
-    assert counters.served == Tally(2, 4 * FRESH.query + (extend.tokens if readable else 0))
-    assert dict(counters.fallbacks) == ({} if readable else {served.cache_refusal: extend})
-    assert ("torch.float16" in served.cache_refusal) != readable
-
-
 # -- pools that are not read
 
 
@@ -207,26 +113,6 @@ def test_a_window_pool_of_another_kind(counters: RouteCounters) -> None:
     assert rejudged(server, 1).refusal == "KV pool NoOpMHATokenToKVPool"
 
 
-def test_a_pool_that_does_not_read_back(
-    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """A writer that HK does not know: cached tokens are the parent's, fresh ones are not."""
-
-    def other_way_round(tensor: torch.Tensor, page_size: int) -> torch.Tensor:
-        return tensor[: len(tensor) // page_size * page_size].unflatten(0, (-1, page_size)).flip(1)
-
-    monkeypatch.setattr(pools, "_pages", other_way_round)
-    server = Server()
-    assert "requests with cached tokens are left to torch_native" in caplog.text
-    batch = Batch(server, MIXED)
-    (found,) = batch.run()
-    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
-    ((why, left),) = counters.fallbacks.items()
-    assert why.startswith("the cache does not have the expected form: written keys")
-    assert left == Tally(1, EXTEND.query)
-    assert counters.served == Tally(1, FRESH.query)
-
-
 def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None:
     """A smaller pool may begin where the larger one did: slots behind its end are not HK's."""
     server = Server()
@@ -236,3 +122,133 @@ def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None
     assert hk.cache.paged(0) is whole
     pool.get_kv_buffer = lambda layer_id: (key[: len(key) // 2], value[: len(value) // 2])
     assert hk.cache.paged(0).num_blocks == whole.num_blocks // 2
+
+
+# -- a batch's metadata: when HK plans it, and what it reads for that
+
+
+def test_capture_is_the_parents(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is captured replays without Python: HK is in no graph, and counts no user's tokens."""
+    monkeypatch.setattr("sglang.srt.model_executor.runner_utils.capture_mode.is_capture_mode", True)
+    batch = Batch(Server(), MIXED, "TARGET_VERIFY")
+    batch.check()
+    assert counters.dummy == Tally(1, batch.num_tokens)
+    assert not counters.served.calls
+    assert not counters.fallbacks
+
+
+def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parent that splits its metadata for graphs: outside of them, once, before the layers."""
+    calls: list[Any] = []
+    parent = TorchNativeAttnBackend
+    monkeypatch.delattr(parent, "init_forward_metadata")
+    for name, note in {
+        "out": lambda self, batch, in_capture=False: calls.append(("out", in_capture)),
+        "in": lambda self, batch: calls.append(("in", self.hk._plan.tokens)),
+    }.items():
+        monkeypatch.setattr(parent, f"init_forward_metadata_{name}_graph", note, raising=False)
+    server = Server()
+    Batch(server, [EXTEND, FRESH]).check()
+    assert calls == [("out", False), ("in", PREFILL)]
+    assert counters.served == Tally(1, PREFILL)
+    calls.clear()
+    batch = Batch(server, [EXTEND, FRESH])
+    server.backend.init_forward_metadata_out_graph(batch.metadata, in_capture=True)
+    assert calls == [("out", True)]
+
+
+def test_nothing_waits_for_the_device(
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan reads lengths from the host's lists: none of its tensors is asked for a value."""
+    batch = Batch(Server([{}, {"sliding_window_size": 7}], windows=(1,)), MIXED)
+    hk: HKPrefill = batch.server.backend.hk
+
+    def read(self: torch.Tensor, *args: Any) -> Any:
+        raise AssertionError("a tensor was read on the host")
+
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, read)
+    with hk.planned(batch.metadata):
+        pass
+    assert hk._plan is not None
+    assert hk._plan.tokens == PREFILL
+
+
+@pytest.mark.parametrize("mode", ["DECODE", "IDLE"])
+def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
+    """It is the parent's, and is not counted: it is no prefill. Nor is that of the batch before."""
+    server = Server()
+    Batch(server, MIXED).check()
+    batch = Batch(server, [DECODE, Row(1, 20)], mode, seed=1)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    assert batch.server.backend.hk._plan is None
+    if mode == "DECODE":
+        batch.check()
+    assert counters.served == Tally(1, PREFILL)
+    assert not counters.fallbacks
+
+
+def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> None:
+    """No other layer is HK's, so that the batch has no step; the next one has."""
+    server = Server()
+    server.backend.hk._layers.clear()
+    Batch(server, MIXED).check()
+    fell_back(counters, NO_STEP, PREFILL)
+    Batch(server, MIXED).check()
+    assert counters.served == Tally(1, PREFILL)
+
+
+def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None:
+    """SGLang's scheduler may change them while the layers run."""
+    batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), [EXTEND, FRESH])
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    batch.server.tables.req_to_token.zero_()
+    batch.server.pool.full_to_swa_index_mapping.zero_()
+    for index, mask in enumerate(({}, {"sliding_window": 16})):
+        found, expected = batch.call(index).double(), batch.expected(index, **mask)
+        torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
+
+
+# -- HK breaks: the parent computes, with the pool as it leaves it
+
+
+def broken_pool(server: Server, patch: pytest.MonkeyPatch) -> None:
+    server.backend.hk.cache._known.clear()
+    patch.setattr("hk_sglang.attention.caches.read_pool", lambda *_, **__: 1 / 0)
+
+
+def broken_layer(server: Server, patch: pytest.MonkeyPatch) -> None:
+    """One that the model did not show when the server started cannot be judged."""
+    server.backend.hk._layers.clear()
+    patch.delattr(server.model.layers[0], "use_irope")
+
+
+def broken_plan(server: Server, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("hk_sglang.attention.batch.page_slots", lambda *_: torch.zeros(1) + "a slot")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "tokens"),
+    [
+        (broken_pool, "ZeroDivisionError: division by zero", PREFILL),
+        (broken_layer, "AttributeError", PREFILL),
+        (broken_plan, "TypeError", PREFILL + 2),
+    ],
+)
+def test_an_error(
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: Any,
+    error: str,
+    tokens: int,
+) -> None:
+    server = Server()
+    damage(server, monkeypatch)
+    Batch(server, MIXED).check()
+    (why,) = counters.fallbacks
+    assert why.startswith(f"HK failed: {error}")
+    fell_back(counters, why, tokens)
+    assert routes.verdict("attention").why == why
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1

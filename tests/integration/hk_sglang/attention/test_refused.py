@@ -15,16 +15,14 @@ from hk_sglang.attention.server import refuse_server
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.model_executor.cuda_graph_config import Backend, CudaGraphConfig, PhaseConfig
-from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from hk_backend.terms.verdict import SERVED, refused
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention.batch import MIXED, NUM_HEADS, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
-
-Environment = Callable[..., None]
 
 # -- servers
 
@@ -64,14 +62,6 @@ def refusal(**server: Any) -> str:
     return why or routes.verdict("attention").why
 
 
-def test_a_draft_model_leaves_the_route_on(counters: RouteCounters) -> None:
-    """It shares its process with the model that it drafts for."""
-    Server(changes={"is_draft_worker": True})
-    assert not routes.is_disabled("attention")
-    Batch(Server(), MIXED).check()
-    assert counters.served.calls == 1
-
-
 def test_unknown_parents(
     counters: RouteCounters, stand_ins: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,10 +85,7 @@ def test_prefill_in_graphs(
 
 
 def test_a_broken_installation(
-    counters: RouteCounters,
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: Any,
+    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """A package of ours that does not import: SGLang's backend as it is, and a reason."""
     monkeypatch.setitem(sys.modules, "hk_sglang.attention.backend", None)
@@ -107,25 +94,6 @@ def test_a_broken_installation(
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="HK cannot be loaded: ModuleNotFoundError"):
         Server()
-
-
-def test_no_device(
-    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each call is the parent's, for the device's reason: nothing fails, for nothing runs."""
-    environment(HK_DEVICE="hip")
-    Batch(Server([{}, {}]), MIXED).check()
-    (why,) = counters.fallbacks
-    assert why.startswith("HK_DEVICE=hip: ")
-    assert counters.fallbacks[why] == Tally(2, 2 * PREFILL)
-    assert not routes.is_disabled("attention")
-
-    def fail(device_type: str) -> Any:
-        raise ImportError("_cpu: undefined symbol")
-
-    monkeypatch.setattr("hk_backend.devices.device_for", fail)
-    Batch(Server(), MIXED).check()
-    assert set(counters.fallbacks) == {why, "ImportError: _cpu: undefined symbol"}
 
 
 # -- layers
@@ -176,15 +144,6 @@ def test_layers(
         hk._served(layer)
 
 
-def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
-    """Where the batch has one, too."""
-    why = "position encoding ROPE_LLAMA"
-    batch = Batch(Server([{}, {"pos_encoding_mode": "ROPE_LLAMA"}]), MIXED, "TARGET_VERIFY")
-    batch.check()
-    tally = Tally(1, PREFILL)
-    assert dict(counters.fallbacks) == {"speculative verification": tally, why: tally}
-
-
 # -- batches
 
 ITEMS = "multi_item_delimiter_indices"
@@ -213,28 +172,11 @@ def test_batches(counters: RouteCounters, mode: str, changes: dict[str, Any], wh
     fell_back(counters, why, PREFILL)
 
 
-def test_verification_without_lengths_on_the_host(counters: RouteCounters) -> None:
-    """Counted by its queries."""
-    batch = Batch(Server(), MIXED, "TARGET_VERIFY")
-    batch.metadata.extend_seq_lens_cpu = None
-    batch.check()
-    fell_back(counters, "speculative verification", batch.num_tokens)
-
-
 def test_an_encoder_in_front(counters: RouteCounters) -> None:
     batch = Batch(Server(), [FRESH])
     batch.metadata.encoder_lens = torch.tensor([0])
     batch.check()
     fell_back(counters, "an encoder's tokens in front of the prompt", FRESH.query)
-
-
-def test_speculative_requests_in_a_mixed_batch(counters: RouteCounters) -> None:
-    """SGLang puts them into one as decode rows, whose drafts it leaves out: the parent's."""
-    batch = Batch(Server(), MIXED)
-    batch.metadata.spec_algorithm = SpeculativeAlgorithm.EAGLE
-    batch.check()
-    assert counters.served == Tally(1, PREFILL)
-    assert not counters.fallbacks
 
 
 def test_metadata_of_another_batch(counters: RouteCounters) -> None:

@@ -1,58 +1,35 @@
-"""What HK computes of SGLang's prefill: the reference's numbers, from the pool, counted."""
+"""What HK computes of SGLang's prefill: the reference's numbers, from the pool, counted; and layers
+that are measured beside the parent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pytest
 import torch
+from hk_sglang.attention import prefill
 from hk_sglang.attention.install import register_attention
+from hk_sglang.attention.layers import layers_of
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
 
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch as factories
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
-from tests.integration.hk_sglang.attention.engine import as_sglangs_own
+from tests.integration.hk_sglang.attention.engine import as_sglangs_own, prompt
 from tests.integration.shared.attention.expected import check_rows
-from tests.integration.shared.attention.rows import DECODE, FRESH, FRESH_ONE, Row, prefill_tokens
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.shared.evidence import Bench, assert_same_attention
 
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
-BATCHES = {
-    "fresh": [FRESH, Row(17)],
-    "mixed": MIXED,
-    "a long one": [Row(40, 128), Row(3, 64), FRESH_ONE],
-}
-
-
-@pytest.mark.parametrize("page_size", [1, 16, 64])
-@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES)
-def test_pages(counters: RouteCounters, page_size: int, rows: list[Row]) -> None:
-    """Every page size of the plain layout, with keys of other requests all around."""
-    if page_size == 64:
-        rows = [row if row.cached % 64 == 0 else Row(row.query, 64) for row in rows]
-    Batch(Server(page_size=page_size), rows).check()
-    assert counters.served == Tally(1, prefill_tokens(rows))
-    assert not counters.fallbacks
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_small_fault_shows(counters: RouteCounters, dtype: torch.dtype) -> None:
-    """Outputs 2% too large are past the bounds that the tests here have."""
-    batch = Batch(Server(dtype=dtype), MIXED)
-    (found,) = batch.run()
-    check_rows(found, batch.made())
-    with pytest.raises(AssertionError, match="out of bounds"):
-        check_rows(1.02 * found, batch.made())
 
 
 @pytest.mark.parametrize("window", [2, 8, 40])
-def test_sliding_window(
-    counters: RouteCounters, environment: Callable[..., None], window: int
-) -> None:
+def test_sliding_window(counters: RouteCounters, environment: Environment, window: int) -> None:
     """SGLang's number of keys behind the query is one less than HK's window, HK_CHECK's too."""
     environment(HK_CHECK="1")
     server = Server([{"sliding_window_size": window - 1}])
@@ -110,24 +87,6 @@ def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
 # -- the parent's rows
 
 
-@pytest.mark.parametrize("rows", [(DECODE, FRESH), (FRESH, DECODE, EXTEND, Row(1, 20))], ids=str)
-def test_the_parents_rows_are_as_it_computes_them_alone(
-    counters: RouteCounters, rows: tuple[Row, ...]
-) -> None:
-    """To the bit: of a batch of these rows and no others."""
-    server = Server()
-    mixed = Batch(server, rows, "MIXED")
-    output = mixed.run()[0].split([row.query for row in rows])
-    theirs = [i for i, row in enumerate(rows) if row.query == 1]
-    alone = Batch(server, [rows[i] for i in theirs], "MIXED")
-    for name in ("queries", "keys", "values"):
-        setattr(alone, name, [[getattr(mixed, name)[0][i] for i in theirs]])
-    alone._write(0, [row.cached for row in alone.rows])
-    with server.alone():
-        assert torch.equal(alone.run()[0], torch.cat([output[i] for i in theirs]))
-    assert counters.served.calls == 1
-
-
 @dataclass
 class Lengths:
     """Metadata as triton's and aiter's: a part of a buffer that every batch fills anew."""
@@ -174,3 +133,75 @@ def test_a_parent_that_fills_its_buffers_again(
         check_rows(batch.call(index), batch.made(index))
     batch.call(1)
     assert counters.served.calls == 2
+
+
+# -- measured beside the parent, in the server's own pool, which is as it was
+
+
+KIND = "attention float32, 4/2 heads of 64, causal, pages of 16"
+WINDOW: dict[str, Any] = {"sliding_window_size": 20}
+MASK: dict[str, Any] = {"sliding_window": 21}
+
+
+@pytest.mark.parametrize(
+    ("facts", "mask"),
+    [
+        ({"layers": (WINDOW,)}, MASK),
+        ({"layers": (WINDOW,), "windows": (0,)}, MASK),
+        ({"page_size": 1}, {}),
+        ({"page_size": 64}, {}),
+    ],
+    ids=str,
+)
+def test_both_sides_compute_a_prompt(
+    counters: RouteCounters, bench: Bench, facts: dict[str, Any], mask: dict[str, Any]
+) -> None:
+    """The layer's keys lie in the only pool, or in one of window layers with its own slots."""
+    server = Server(**facts)
+    assert_same_attention(bench, partial(prompt, server), **mask)
+    assert not server.tables.req_to_token.any()
+    if server.windows:
+        assert not server.pool.full_to_swa_index_mapping.any()
+
+
+def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench: Bench) -> None:
+    """One batch has layers of the parent's, and another one of HK's: here those of one kind, which
+    is measured once, are the parent's in a short step and HK's in a long one."""
+    bench.ours = lambda rows: 4.0 if rows < 128 and len(bench.rows) == 1 else 1.0
+    server = Server(layers=({}, WINDOW, {}))
+    assert len(bench.rows) == 2
+    for rows, served in (([FRESH], 1), ([Row(128)], 4), ([FRESH], 5)):
+        batch = Batch(server, rows)
+        full, window, again = batch.run()
+        check_rows(full, batch.made(0))
+        check_rows(window, batch.made(1), **MASK)
+        check_rows(again, batch.made(2))
+        assert counters.served.calls == served
+    [(why, tally)] = counters.fallbacks.items()
+    assert why.startswith(f"faster without HK: {KIND}: 32 rows: ")
+    assert tally == Tally(4, 4 * FRESH.query)
+
+
+def test_nothing_is_measured_beside_a_request(
+    counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request has a row of the page table that a contest would take."""
+    monkeypatch.setattr(ReqToTokenPool, "available_size", lambda self: self.size - 1)
+    Batch(Server(), [FRESH]).check()
+    assert not bench.rows
+    [why] = counters.fallbacks
+    assert why == f"{KIND}: not measured: RuntimeError: requests run already"
+
+
+def test_layers_that_the_model_did_not_have(
+    counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is measured in the middle of a batch; one of a known kind is HK's at once."""
+    with monkeypatch.context() as patch:
+        patch.setattr(prefill, "layers_of", lambda model: layers_of(model)[:1])
+        server = Server(layers=({}, {}, WINDOW))
+    Batch(server, [FRESH]).run()
+    assert len(bench.rows) == 1
+    assert counters.served == Tally(2, 2 * FRESH.query)
+    [why] = counters.fallbacks
+    assert why.endswith("the model did not have the layer when it was loaded")

@@ -1,29 +1,25 @@
-"""Which backends HK wraps: by the server's flags and its platform, and beside one for decode."""
+"""Which backends HK wraps: by the server's flags, and of those that another plugin registers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-import torch
-from hk_sglang.attention.install import register_attention
-from hk_sglang.resolution import take_choice
-from sglang.srt.arg_groups.overrides import get_default_attn_backend, resolving_view
-from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
+from hk_sglang.attention import install
+from hk_sglang.attention.install import BUILDER, register_attention
+from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
-from sglang.srt.platforms import current_platform
-from sglang.srt.runtime_context import override_platform
-from sglang.srt.server_args import ServerArgs
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server, is_wrapped
-from tests.integration.shared.attention.rows import DECODE
+from tests.integration.hk_sglang.attention.engine import routed
 
 
 def with_flags(**flags: Any) -> dict[str, Any]:
@@ -65,17 +61,6 @@ def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None
     assert server.backend.token_to_kv_pool is server.pool
 
 
-def test_layers_beside_the_modules(counters: RouteCounters, caplog: Any) -> None:
-    """SGLang's models that are made by transformers: judged and named at the start as any."""
-    caplog.set_level("INFO")
-    model = torch.nn.Module()
-    model.attention_instances = dict(enumerate(Server(layers=({}, {})).model.layers))
-    caplog.clear()
-    Server(layers=({}, {}), changes={"model": model})
-    start = "hk_backend: prefill attention of 2 layers is computed by HK on cpu"
-    assert said(caplog).startswith(start)
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -85,7 +70,7 @@ def test_layers_beside_the_modules(counters: RouteCounters, caplog: Any) -> None
     ids=str,
 )
 def test_the_users_own_choice(
-    counters: RouteCounters, environment: Callable[..., None], caplog: Any, flags: dict[str, str]
+    counters: RouteCounters, environment: Environment, caplog: Any, flags: dict[str, str]
 ) -> None:
     """Goes first: SGLang as it is, and one line that says so."""
     server = Server(changes=with_flags(**flags))
@@ -98,7 +83,7 @@ def test_the_users_own_choice(
         Server(changes=with_flags(**flags))
 
 
-def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[..., None]) -> None:
+def test_an_earlier_servers_flag(counters: RouteCounters, environment: Environment) -> None:
     """Factories that were routed for it serve the next one as SGLang made them."""
     environment(HK_BACKEND="linear")
     assert type(Server().backend) is TorchNativeAttnBackend
@@ -106,81 +91,84 @@ def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[
     assert is_wrapped(Server().backend)
 
 
-@pytest.mark.parametrize("name", ["aiter", "triton", "intel_amx"])
-def test_every_parent(counters: RouteCounters, stand_ins: None, name: str) -> None:
-    """What SGLang chooses by itself on CPUs and on ROCm."""
-    Batch(Server(name=name), MIXED).check()
-    assert counters.served == Tally(1, PREFILL)
+# -- backends that another plugin registers
 
 
-@pytest.fixture
-def rocm(stand_ins: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """SGLang as it resolves arguments on ROCm."""
-    monkeypatch.setattr(type(current_platform), "is_out_of_tree", lambda self: False)
-    with override_platform(is_hip=True, is_hopper_with_cuda_12_3=False, is_sm100=False):
-        yield
+NAME = "torch_native"
 
 
-@pytest.mark.parametrize("flags", [{}, {"attention_backend": "hk"}], ids=str)
-def test_the_parent_on_rocm(rocm: None, counters: RouteCounters, flags: dict[str, str]) -> None:
-    """With no flag and with `hk`, SGLang's own default becomes the parent: aiter."""
-    server_args = ServerArgs(model_path="dummy", **flags)
-    take_choice(server_args, lambda given: None)
-    assert resolving_view(server_args).attention_backend is None
-    model = SimpleNamespace(hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]))
-    name = get_default_attn_backend(server_args, use_mla_backend=False, model_config=model)
-    assert name == "aiter"
-    server = Server(name=name, changes={"server_args": server_args}, dtype=torch.bfloat16)
-    assert is_wrapped(server.backend)
+class Observing(TorchNativeAttnBackend):  # type: ignore[misc]
+    calls: ClassVar[list[int]] = []
+
+    def forward_extend(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        layer: Any,
+        forward_batch: Any,
+        save_kv_cache: bool = True,
+        **extra: Any,
+    ) -> Any:
+        self.calls.append(len(q))
+        return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
 
 
-def test_decode_graphs_are_the_parents(counters: RouteCounters) -> None:
-    """Every method of a graph that a parent has is what the wrapper has; HK's are the three that
-    it names, none of them within a graph."""
-    wrapper = type(Server().backend)
-    own = {name for name in vars(wrapper) if callable(getattr(wrapper, name, None))}
-    metadata = {"init_forward_metadata", "init_forward_metadata_out_graph"}
-    assert own - {"__class__"} == {*metadata, "forward_extend"}
+@pytest.fixture(params=["before-hk", "after-hk"])
+def registered(
+    request: pytest.FixtureRequest, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Any], Server]:
+    """Registers a factory of another plugin, before HK or after it; returns a server with it."""
+    Observing.calls.clear()
+
+    def both(factory: Any) -> Server:
+        monkeypatch.setitem(attention_registry.ATTENTION_BACKENDS, NAME, factory)
+        if request.param == "before-hk":
+            assert install.register_attention() == ""
+        else:
+            built = install._build(lambda **_: None)  # when SGLang looks the factory up
+            assert built is None
+            assert callable(getattr(attention_backend_setup, install.BUILDER)), "as it does there"
+        return Server()
+
+    return both
 
 
-def hybrid(prefill: str, decode: str) -> HybridAttnBackend:
-    """SGLang's own pair of two backends, over one runner."""
-    server = Server(name=prefill)
-    server.runner.decode_attention_backend_str = decode
-    server.runner.model_config = SimpleNamespace(
-        context_len=256, hf_config=SimpleNamespace(), hf_text_config=SimpleNamespace()
-    )
-    backends = [
-        attention_backend_setup._build_full_attention_backend_from_str(
-            model_runner=server.runner, backend_str=name, init_new_workspace=False
-        )
-        for name in (prefill, decode)
-    ]
-    server.backend = HybridAttnBackend(server.runner, *backends)
-    return server
-
-
-@pytest.mark.parametrize("mode", ["decode", "prefill"])
-def test_prefill_by_hk_beside_another_decode(
+def test_one_that_computes(
+    registered: Callable[[Any], Server],
     counters: RouteCounters,
-    stand_ins: None,
-    monkeypatch: pytest.MonkeyPatch,
-    published: Callable[..., None],
-    mode: str,
+    environment: Environment,
+    caplog: Any,
 ) -> None:
-    """SGLang picks by mode; the decode half is the other backend, unwrapped. Verification goes to
-    the decode half, which HK never sees, or to the prefill half, whose parent computes."""
-    monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", batch.ATTENTION_BACKENDS)
-    published(speculative_attention_mode=mode)
-    server = hybrid("torch_native", "triton")
-    assert is_wrapped(server.backend.prefill_backend)
-    assert not is_wrapped(server.backend.decode_backend)
+    """Its method sees every step, and the log says why HK computes none."""
+    Batch(registered(Observing), MIXED).check()
+    assert len(Observing.calls) == 1
+    assert counters.served.calls == 0
+    why = f"Observing.forward_extend is another plugin's: {__name__}.forward_extend"
+    assert f"hk_backend: SGLang serves attention without HK: {why}" in caplog.text
+    assert routes.verdict("attention").why == why
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="forward_extend is another plugin's"):
+        registered(Observing)
+
+
+def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCounters) -> None:
+    """A factory that calls HK's: its backend is wrapped once."""
+    inner = attention_registry.ATTENTION_BACKENDS[NAME]
+    server = registered(partial(inner))
+    assert type(server.backend).__mro__[1] is TorchNativeAttnBackend
     Batch(server, MIXED).check()
-    Batch(server, [DECODE], "DECODE").check()
-    assert counters.served == Tally(1, PREFILL)
-    assert not counters.fallbacks
-    chosen = server.backend._select_backend(ForwardMode.TARGET_VERIFY)
-    assert is_wrapped(chosen) == (mode == "prefill")
-    Batch(server, MIXED, "TARGET_VERIFY").check()
     assert counters.served.calls == 1
-    assert list(counters.fallbacks) == (["speculative verification"] if mode == "prefill" else [])
+
+
+def test_a_factory_that_comes_after_hk_is_routed_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with routed():
+        factories = attention_registry.ATTENTION_BACKENDS
+        monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", factories)
+        attention_registry.register_attention_backend("late")(lambda runner: "built")
+        build = getattr(attention_backend_setup, BUILDER)
+        runner = SimpleNamespace(prefill_attention_backend_str="other")
+        assert build(model_runner=runner, backend_str="late", init_new_workspace=False) == "built"
+        assert hasattr(factories["late"], "hk_original")

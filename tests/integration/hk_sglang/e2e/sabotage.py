@@ -39,14 +39,7 @@ def nothing_compiled() -> None:
     torch.compiler.set_stance("force_eager")
 
 
-def never_busy() -> None:
-    """HK keeps what it measures, on a busy machine too."""
-    from hk_backend.engine.evidence import stopwatch
-
-    stopwatch.QUIET = 0.0
-
-
 SABOTAGES: dict[str, Callable[[], None]] = sabotage.SABOTAGES | {
     broken.__name__: broken
-    for broken in (engine_outside_contract, float32_everywhere, never_busy, nothing_compiled)
+    for broken in (engine_outside_contract, float32_everywhere, nothing_compiled)
 }

@@ -90,26 +90,11 @@ def each_time(engines: Engines, quantised: Mapping[str, Made]) -> Engines:
     return engines
 
 
-@pytest.fixture(scope="module")
-def exact(each_time: Engines) -> ScenarioResult:
-    return each_time["exact"]
-
-
-@pytest.fixture(scope="module")
-def gfx950(each_time: Engines) -> ScenarioResult:
-    return each_time["gfx950"]
-
-
-@pytest.fixture(scope="module")
-def cpu(each_time: Engines) -> ScenarioResult:
-    return each_time["cpu"]
-
-
 @pytest.mark.held
-def test_exact_answers(exact: ScenarioResult, quantised: Mapping[str, Made]) -> None:
+def test_exact_answers(each_time: Engines, quantised: Mapping[str, Made]) -> None:
     """Three schemes of weights, chunks, decodes beside chunks and a cached prefix: all by HK, and
     as transformers has them."""
-    truth = str(quantised["exact"].truth)
+    exact, truth = each_time["exact"], str(quantised["exact"].truth)
     assert_routed(exact)
     assert_all_by_hk(exact)
     chunks, mixed, prefix, cached = exact.rounds[:4]
@@ -122,26 +107,26 @@ def test_exact_answers(exact: ScenarioResult, quantised: Mapping[str, Made]) -> 
 
 
 @pytest.mark.parametrize("fault", EXACT_FAULTS)
-def test_exact_faults(fault: str, exact: ScenarioResult, quantised: Mapping[str, Made]) -> None:
+def test_exact_faults(fault: str, each_time: Engines, quantised: Mapping[str, Made]) -> None:
     """A small fault in HK's attention or linear layers is seen in a log-probability."""
-    found = with_fault(fault, EXACT_FAULTS, exact)
+    found = with_fault(fault, EXACT_FAULTS, each_time["exact"])
     with pytest.raises(AssertionError, match="log-probability"):
         assert_true_logprobs(found.answers, str(quantised["exact"].truth))
 
 
 @pytest.mark.held
-def test_cpu_rounds_as_its_dtype(cpu: ScenarioResult, quantised: Mapping[str, Made]) -> None:
+def test_cpu_rounds_as_its_dtype(each_time: Engines, quantised: Mapping[str, Made]) -> None:
     """The answers are as near to the truth as bfloat16 and activations in FP8 allow."""
+    cpu = each_time["cpu"]
     assert_routed(cpu)
     assert_all_by_hk(cpu)
     assert_true(SCHEME, cpu, quantised["cpu"].truth, "bfloat16")
 
 
-def test_gfx950_answers(
-    gfx950: ScenarioResult, cpu: ScenarioResult, quantised: Mapping[str, Made]
-) -> None:
+def test_gfx950_answers(each_time: Engines, quantised: Mapping[str, Made]) -> None:
     """Both routes by MI355X machine code, attention over pages of one token; as near to the truth,
     and to the cpu device, as rounding allows."""
+    gfx950, cpu = each_time["gfx950"], each_time["cpu"]
     scored, mixed, *_ = gfx950.rounds
     healthy = replace(gfx950, rounds=[scored, mixed])
     assert_routed(healthy)
@@ -155,11 +140,10 @@ def test_gfx950_answers(
 
 
 @pytest.mark.parametrize("fault", GFX950_FAULTS)
-def test_gfx950_faults(
-    fault: str, gfx950: ScenarioResult, cpu: ScenarioResult, quantised: Mapping[str, Made]
-) -> None:
+def test_gfx950_faults(fault: str, each_time: Engines, quantised: Mapping[str, Made]) -> None:
     """HK counts the calls as its own; the answers are farther from the truth than rounding is."""
-    found, truth = with_fault(fault, GFX950_FAULTS, gfx950), str(quantised["gfx950"].truth)
+    found = with_fault(fault, GFX950_FAULTS, each_time["gfx950"])
+    cpu, truth = each_time["cpu"], str(quantised["gfx950"].truth)
     assert all(found.workers[0].routes[route]["on"] for route in ("attention", "linear"))
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(error_of([found], truth), error_of(cpu.rounds, truth))

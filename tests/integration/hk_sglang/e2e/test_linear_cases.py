@@ -13,7 +13,7 @@ from tests.integration.hk_sglang.e2e.catalogue import TWO_RANKS
 from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.checkpoints.ours import ONLINE
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.linear_cases import (
     SCHEME,
     Case,
@@ -76,5 +76,6 @@ CASES: list[Case] = [
     ],
     ids=str,
 )
-def test_a_case(item: Case, served: Reader, checkpoint: Checkpoint, folder: Path) -> None:
-    item.check(served, item.made(checkpoint, folder))
+def test_a_case(item: Case, engines: Engines, checkpoint: Checkpoint, folder: Path) -> None:
+    engines.add(item.scenarios(checkpoint, folder))
+    item.check(engines.of, item.made(checkpoint, folder))

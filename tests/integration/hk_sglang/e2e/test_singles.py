@@ -1,23 +1,38 @@
-"""Engines of which there is one: stock, split over ranks, over caches of other forms, with HK's
-kernels in the emulator, and with something in HK's way."""
+"""Engines of which there is one: stock, split over ranks, over caches of other forms, and with
+something in HK's way; and engines that serve a kind of traffic as transformers and SGLang's own
+plain attention do."""
 
 from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, RADIX, TWO_RANKS
+from tests.integration.shared.e2e import case as shared
+from tests.integration.shared.e2e import singles
+from tests.integration.shared.e2e.case import assert_as_near, assert_equal, assert_met
 from tests.integration.shared.e2e.compare import (
     assert_not_loaded,
-    assert_replayed,
     assert_routed,
     assert_true_logprobs,
 )
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines, Reader
 from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
-from tests.integration.shared.e2e.rounding import assert_same_numbers
-from tests.integration.shared.e2e.scenario import Answer, RoundResult
+from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
+from tests.integration.shared.e2e.scenario import (
+    Answer,
+    Round,
+    RoundResult,
+    Scenario,
+    ScenarioResult,
+)
 from tests.integration.shared.e2e.singles import (
     WORDS,
+    Single,
     assert_checked,
     assert_long,
     assert_ranks_measured,
@@ -27,8 +42,42 @@ from tests.integration.shared.e2e.singles import (
 
 pytestmark = pytest.mark.engine_proof
 
+STOCK = {"attention_backend": "torch_native"}
+CACHE = tempfile.TemporaryDirectory(prefix="hk-measurements-")
+"""Empty when the session begins."""
+MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
+"""This machine's times decide who computes a layer."""
+RANKS = HK | TWO_RANKS
+DECODE_FLAG = {"prefill_attention_backend": "torch_native", "decode_attention_backend": "hk"}
+SINGLES = singles.SINGLES | {
+    "without-plugin": Single({"SGLANG_PLUGINS": "none"}),
+    "measured-ranks": Single(RANKS | MEASURED, {"tp_size": 2}),
+    "tensor-parallel": Single(RANKS, {"tp_size": 2}, long=True),
+    "hnd": Single(  # SGLang's plain attention cannot read it, so there is nothing to decode with
+        HK | {"SGLANG_USE_HND_KVCACHE": "1"}, {"page_size": 16}, long=True, decodes=False
+    ),
+    # HK that must step aside
+    "decode-flag": Single({}, DECODE_FLAG),
+    "other-flag": Single(HK, STOCK),
+    "strict-bad-backend": Single({"HK_BACKEND": "atention", "HK_STRICT": "1"}),
+    **{
+        f"{dtype}-{side}": Single(environment, {"kv_cache_dtype": dtype}, long=True)
+        for dtype in ("fp8_e4m3", "fp8_e5m2")
+        for side, environment in (("hk", HK), ("stock", {}))
+    },
+}
 
-@pytest.mark.engine("without-plugin", "backend-unset", "backend-0")
+
+@pytest.fixture
+def served(engines: Engines, checkpoint: Checkpoint) -> Reader:
+    """What one of `SINGLES` left behind."""
+    model = checkpoint("tiny-64")
+    engines.add(
+        of.asked(name, model, RADIX if of.long else CHUNKED) for name, of in SINGLES.items()
+    )
+    return engines.of
+
+
 @pytest.mark.parametrize("name", ["backend-unset", "backend-0"])
 def test_without_hk_backend(name: str, served: Reader) -> None:
     """SGLang is stock, bit for bit, and nothing of HK is even imported."""
@@ -45,13 +94,11 @@ REASONS = {
 }
 
 
-@pytest.mark.engine(*REASONS)
 @pytest.mark.parametrize("name", REASONS)
 def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) -> None:
     assert_serves_and_says_why(name, REASONS[name], served(name), checkpoint("tiny-64"))
 
 
-@pytest.mark.engine("strict", "strict-bad-backend")
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -67,7 +114,6 @@ def test_strict_stops_the_engine(name: str, why: str, served: Reader) -> None:
     assert engine.lines("HK_STRICT=1", why), engine.log
 
 
-@pytest.mark.engine("checked")
 def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
     assert_checked(served("checked"), checkpoint("tiny-64"), "switched off")
 
@@ -75,13 +121,11 @@ def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
 # -- processes and caches
 
 
-@pytest.mark.engine("tensor-parallel", "hnd")
 @pytest.mark.parametrize(("name", "ranks"), [("tensor-parallel", 2), ("hnd", 1)])
 def test_long(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) -> None:
     assert_long(served(name), ranks, checkpoint("tiny-64"))
 
 
-@pytest.mark.engine("measured-ranks")
 def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
     assert_ranks_measured(served, checkpoint("tiny-64"))
 
@@ -89,7 +133,6 @@ def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
 DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
-@pytest.mark.engine(*(f"{dtype}-{side}" for dtype in DTYPES for side in ("hk", "stock")))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
     """Over a KV cache narrower than the model: HK's answers, and SGLang's own, to chunks and to a
@@ -114,30 +157,83 @@ def answers(*rounds: RoundResult) -> list[Answer]:
     return [answer for item in rounds for answer in item.answers]
 
 
-# -- MI355X machine code computes prefill attention, beside the same traffic on the cpu device
+# -- traffic of each kind
 
 
-@pytest.mark.engine("emulated", "emulated-cpu")
-def test_chunks_by_machine_code(served: Reader, checkpoint: Checkpoint) -> None:
-    """Fresh rows and extends by the code objects, which read SGLang's own cache in place; the log
-    says that it is slow."""
-    found, cpu = served("emulated").only, served("emulated-cpu").only
-    assert_routed(found)
-    assert any(batch.extends for item in found.rounds for batch in item.batches or [])
-    [worker] = found.rounds[-1].workers
-    launched = {name: count for name, count in worker.launches.items() if count}
-    linear = sum(launched.pop(name) for name in list(launched) if name.startswith("gemm_bf16_"))
-    assert set(launched) == {f"attention_prefill_bf16_d64_{keys}" for keys in ("packed", "paged")}
-    assert sum(launched.values()) == worker.routes["attention"]["calls"]
-    assert linear == worker.routes["linear"]["calls"] > 0
-    assert_same_numbers(found, cpu, checkpoint("tiny-64"))
-    assert served("emulated").lines("emulated:gfx950 executes machine code on the CPU: slow")
-    assert not served("emulated-cpu").lines("emulated:")
+FLAGS = {
+    "flag": {"attention_backend": "hk"},
+    "prefill_flag": {"prefill_attention_backend": "hk", "decode_attention_backend": "torch_native"},
+}
+"""Kinds that ask for HK by SGLang's own flags, and by nothing in the environment."""
 
 
-@pytest.mark.engine("emulated-graphs", "emulated-cpu")
-def test_linear_layers_in_graphs(served: Reader, checkpoint: Checkpoint) -> None:
-    """Captured once and replayed from step to step, between attention that is not."""
-    replayed, cpu = served("emulated-graphs").only, served("emulated-cpu").only
-    assert_replayed(replayed)
-    assert_same_numbers(replayed, cpu, checkpoint("tiny-64"))
+def traffic(kind: str, prompts: Prompts) -> tuple[dict[str, Any], list[Round]]:
+    """The engine's arguments and its rounds."""
+    if kind == "retracted":
+        # A cache too small: some requests are thrown out and computed again. SGLang takes none that
+        # does not fit beside those of the same step, and counts less for those that run already (if
+        # they may stop early): so they begin one by one.
+        engine = {"max_total_tokens": 320, "max_running_requests": 4, "chunked_prefill_size": 64}
+        asked = prompts.of([61, 45, 64, 50])
+        rounds = [Round(asked, max_tokens=60, teacher_forced=False, ignore_eos=False)]
+        return {**engine, "schedule_conservativeness": 0.01}, rounds
+    asked = prompts.of(prompts.lengths())
+    if kind == "whole":  # every prompt in one piece; then prefixes that the radix cache has
+        return {}, [Round(asked), *prefix_rounds(prompts)]
+    # extends beside fresh rows; then, without log-probabilities, decodes too
+    return CHUNKED, [Round(asked), Round(asked, max_tokens=12, tokens_only=True)]
+
+
+class Case(shared.Case):
+    def scenarios(self, checkpoint: Checkpoint) -> list[Scenario]:
+        """With HK and, in half precision, by SGLang's own plain attention."""
+        model = checkpoint(self.model)
+        engine, rounds = traffic(self.kind, Prompts(self.model, model))
+        engine = {"page_size": self.block_size, **engine}
+        stock = Scenario(f"stock-{self}", model, rounds, self.dtype, engine | STOCK)
+        flags, environment = FLAGS.get(self.kind, {}), {} if self.kind in FLAGS else HK
+        hk = replace(stock, name=f"hk-{self}", engine=engine | flags, environment=environment)
+        return [hk] if self.dtype == "float32" else [hk, stock]
+
+
+FLOAT32 = [
+    Case("tiny-64", "float32", "whole", 16),
+    Case("tiny-128", "float32", "whole", 64),
+    Case("smollm2", "float32", "whole", 1),
+    Case("tiny-64", "float32", "chunked", 64),
+    Case("tiny-128", "float32", "chunked", 1),
+    Case("smollm2", "float32", "chunked", 16),
+    Case("tiny-64", "float32", "retracted", 1),
+    Case("tiny-64", "float32", "flag", 64),
+    Case("tiny-128", "float32", "prefill_flag", 1),
+]
+HALF = [
+    Case("tiny-64", "bfloat16", "chunked", 1),
+    Case("tiny-128", "bfloat16", "whole", 64),
+    Case("smollm2", "bfloat16", "chunked", 16),
+    Case("tiny-128", "float16", "chunked", 16),
+]
+KINDS = {"whole": ("whole", "prefix"), "retracted": ("preempted",)}
+"""What a kind of traffic is there for, if not for chunks."""
+
+
+def answered(case: Case, engines: Engines, checkpoint: Checkpoint) -> ScenarioResult:
+    """With HK, which met the traffic."""
+    engines.add(case.scenarios(checkpoint))
+    found = engines[f"hk-{case}"]
+    for kind in KINDS.get(case.kind, ("chunked",)):
+        assert_met(kind, found)
+    return found
+
+
+@pytest.mark.parametrize("case", FLOAT32, ids=str)
+def test_float32(case: Case, engines: Engines, checkpoint: Checkpoint) -> None:
+    tokens_only = 0 if case.kind in KINDS else 1
+    assert_equal(answered(case, engines, checkpoint), checkpoint(case.model), tokens_only)
+
+
+@pytest.mark.held
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_half_precision(case: Case, engines: Engines, checkpoint: Checkpoint) -> None:
+    found = answered(case, engines, checkpoint)
+    assert_as_near(found, engines[f"stock-{case}"], checkpoint(case.model))

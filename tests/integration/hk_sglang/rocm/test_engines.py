@@ -1,22 +1,17 @@
-"""Whole engines over SGLang's backends for ROCm: pages of one token, chunks that share steps with
-decode rows, HK's prefill by MI355X machine code.
+"""Whole engines over SGLang's backends for ROCm and a pool of FP8 codes: pages of one token, chunks
+that share steps with decode rows, HK's prefill by MI355X machine code.
 
 On SGLang's CPU platform: what surrounds attention on ROCm are compiled kernels. So the backend,
-`aiter` by default on ROCm, is named here.
+`aiter` by default on ROCm, is named here. Over a pool in the model's dtype: e2e/test_each_time.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import pytest
 import torch
 
-from hk_backend.terms.measurements import read
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines
@@ -24,13 +19,10 @@ from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
 from tests.integration.shared.e2e.prompts import SMALL
 from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
-from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.kernels.catalogues import serving_few
 from tests.models import random_prompts
 
-pytestmark = pytest.mark.engine_proof
-
-PARENTS = ("aiter", "triton")
 ROUNDS = [
     Round(random_prompts(SMALL, seed=9), max_tokens=4),
     # SGLang lets decode rows into a chunk's step where nobody asked for log-probabilities
@@ -40,63 +32,30 @@ ROUNDS = [
 FP8 = {"kv_cache_dtype": "fp8_e4m3", "chunked_prefill_size": 64}
 """Asked for without scales, in chunks so small that most tokens are computed behind cached ones."""
 CODES = Cache(stored(torch.float8_e4m3fn), stored(torch.float8_e4m3fn))
-Serve = Callable[..., ScenarioResult]
 
 
-@pytest.fixture
-def engine(engines: Engines, checkpoint: Checkpoint) -> Serve:
-    """What one answers over a parent, with HK on a device."""
-
-    def run(
-        parent: str,
-        device: str,
-        rounds: list[Round],
-        environment: Mapping[str, str] = MappingProxyType({}),
-        **more: Any,
-    ) -> ScenarioResult:
-        name = "-".join([parent, device.partition(":")[0], *more])
-        flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
-        model, asked = checkpoint("tiny-64"), CHUNKED | flags
-        named = HK | INTERPRETED | {"HK_DEVICE": device} | dict(environment)
-        engines.add([Scenario(name, model, rounds, "bfloat16", asked, "never_busy", named)])
-        return engines[name]
-
-    return run
-
-
-@pytest.mark.parametrize("fp8", [False, True])
-@pytest.mark.parametrize("parent", PARENTS)
-def test_pages(parent: str, fp8: bool, engine: Serve, checkpoint: Checkpoint) -> None:
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("parent", ["aiter", "triton"])
+def test_pages(parent: str, engines: Engines, checkpoint: Checkpoint) -> None:
     """Every prompt's token is HK's. Then each page is read as the one behind it, which HK counts as
-    its own, and which is far from the truth. Over codes the same parent serves the cpu device:
-    `aiter` rounds the queries that it decodes. `triton` takes its time, in Triton's interpreter."""
-    pool = FP8 if fp8 else {}
-    found, model = engine(parent, "emulated:gfx950", ROUNDS, **pool), checkpoint("tiny-64")
-    cpu = engine(parent if fp8 else "aiter", "cpu", ROUNDS[:1], **pool)
+    its own, and which is far from the truth. The same parent serves the cpu device: `aiter` rounds
+    the queries that it decodes. `triton` takes its time, in Triton's interpreter."""
+    flags = CHUNKED | {"attention_backend": parent, "prefill_attention_backend": "hk"} | FP8
+    model = checkpoint("tiny-64")
+    for device, rounds in (("emulated:gfx950", ROUNDS), ("cpu", ROUNDS[:1])):
+        environment = HK | INTERPRETED | {"HK_DEVICE": device}
+        name = f"{parent} on {device}"
+        engines.add([Scenario(name, model, rounds, "bfloat16", flags, "", environment)])
+    found, cpu = engines[f"{parent} on emulated:gfx950"], engines[f"{parent} on cpu"]
     assert_routed(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
-    stored_as, truth = ({"stored": "e4m3"}, CODES) if fp8 else ({}, None)
-    facts = {"dtype": "bf16", "keys": "tokens", **stored_as}  # reads pages of one token
+    facts = {"dtype": "bf16", "keys": "tokens", "stored": "e4m3"}  # reads pages of one token
     kernel = serving_few("attention_prefill", head_size=64, **facts)
     assert healthy.workers[0].launches[kernel.name] > 0
     assert not mixed.workers[0].mutated_calls
-    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, truth)
+    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, CODES)
     assert faulty.workers[0].mutated_calls
-    errors = (error_of(rounds, model, truth) for rounds in ([faulty], cpu.rounds))
+    errors = (error_of(rounds, model, CODES) for rounds in ([faulty], cpu.rounds))
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(*errors)
-
-
-@pytest.mark.parametrize("parent", PARENTS)
-def test_a_parent_that_is_measured(
-    parent: str, engine: Serve, folder: Path, checkpoint: Checkpoint
-) -> None:
-    """While the model is loaded it computes a prompt of its own, and afterwards those of users."""
-    kept = folder / f"measured-{parent}"
-    measured = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": str(kept)}
-    found = engine(parent, "auto", ROUNDS[:1], measured, chunked_prefill_size=32)
-    [file] = kept.glob("*.json")
-    layers = [each for each in read(file).layers if each.operator == "attention"]
-    assert [(each.theirs, each.times[0].rows) for each in layers] == [(parent, 32)]
-    assert_same_numbers(found, engine("aiter", "cpu", ROUNDS[:1]), checkpoint("tiny-64"))

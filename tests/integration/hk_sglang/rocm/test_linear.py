@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.rocm.defaults.sessions import Sessions
+from tests.integration.hk_sglang.rocm.conftest import Sessions
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.integration.shared.linear.rotated import only_hk
 

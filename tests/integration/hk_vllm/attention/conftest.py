@@ -8,6 +8,7 @@ import pytest
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 from tests.integration.hk_vllm.attention.batch import Layer
+from tests.integration.hk_vllm.attention.engine import HK_CPU
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +17,8 @@ def all_are_small(small: None) -> None:
 
 
 @pytest.fixture
-def layer(hk_cpu: Any) -> Layer:
-    return Layer(hk_cpu)
+def layer() -> Layer:
+    return Layer(HK_CPU)
 
 
 @pytest.fixture

@@ -25,10 +25,11 @@ from tests.integration.shared.attention.expected import RowTensors
 from tests.integration.shared.attention.rows import DRAFTS, EXTEND, KINDS, Row
 from tests.integration.shared.attention.split import UNREADABLE, Known
 
+HK_CPU, STOCK_CPU = wrapper_of("CPU_ATTN"), cpu_attn.CPUAttentionBackend
+"""vLLM's real CPU backend, with HK around it and without."""
 __all__ = ["EXTEND", "KINDS", "MIXED"]
 KNOWN = {"says": Known(), "silent": Known(says=False), "unreadable": Known(readable=False)}
 PAGE, SHORTEST = 1, 0
-SPLIT_ROWS = "hk_vllm.attention.builder.split_rows"
 
 
 @contextmanager
@@ -39,11 +40,11 @@ def routed() -> Iterator[RouteCounters]:
 
 
 def layer(dtype: torch.dtype = torch.float32) -> Layer:
-    return Layer(wrapper_of("CPU_ATTN"), dtype)
+    return Layer(HK_CPU, dtype)
 
 
 def measured(dtype: torch.dtype = torch.float32) -> Layer:
-    return Layer(wrapper_of("CPU_ATTN"), dtype, short_steps(dtype))
+    return Layer(HK_CPU, dtype, short_steps(dtype))
 
 
 def short_steps(dtype: torch.dtype = torch.float32) -> Any:
@@ -57,21 +58,13 @@ def prompt(layer: Layer, tokens: int) -> RowTensors:
     return contest.tensors(layer.impl, tokens)
 
 
-def run(layer: Layer, rows: Sequence[Row]) -> None:
-    Batch(layer, rows).run()
-
-
 def check(layer: Layer, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed).run_and_check()
 
 
-def break_parent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cpu_attn.CPUAttentionBackendImpl, "forward", lambda *_, **__: 1 / 0)
-
-
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
     """By what HK has written when the parent is called, which must leave it alone."""
-    layer = Layer(wrapper_of("CPU_ATTN"), config=with_drafts(vllm_config(), DRAFTS))
+    layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS))
     patch.setattr(layer.builder, "_hk_cache_refusal", "" if known.readable else UNREADABLE)
     parent = cpu_attn.CPUAttentionBackendImpl.forward
     output, written = torch.empty(0), None

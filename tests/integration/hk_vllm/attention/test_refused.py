@@ -7,7 +7,6 @@ checked against the reference; where it could not either, that it was called wit
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +20,7 @@ from hk_vllm.attention.layer import cache_verdict, kv_dtype, layer_verdict
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import (
     BLOCK_SIZE,
     MIXED,
@@ -31,6 +31,7 @@ from tests.integration.hk_vllm.attention.batch import (
     vllm_config,
     with_drafts,
 )
+from tests.integration.hk_vllm.attention.engine import HK_CPU
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DRAFTS, EXTEND, FRESH, SHORT_EXTEND, VERIFY
 
@@ -90,42 +91,12 @@ def test_a_cache_in_another_dtype(
 
 
 def test_batch_invariance(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    Batch(Layer(hk_cpu), MIXED).run_and_check()
+    Batch(Layer(HK_CPU), MIXED).run_and_check()
     fell_back(counters, "VLLM_BATCH_INVARIANT: not proven for HK", PREFILL)
-    assert_strict_refuses("VLLM_BATCH_INVARIANT", hk_cpu, environment)
-
-
-def test_a_device_that_is_not_there(
-    hk_cpu: Any,
-    counters: RouteCounters,
-    environment: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Said as a warning: the user asked for it by name."""
-    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
-    environment(HK_DEVICE="hip")
-    Batch(Layer(hk_cpu), MIXED).run_and_check()
-    (why,) = counters.fallbacks
-    assert "HK_DEVICE=hip" in why
-    ours = [r for r in caplog.records if r.name == "vllm.hk_vllm.attention"]
-    warned = [r.getMessage() for r in ours if r.levelname == "WARNING"]
-    assert warned == [f"hk_backend: no attention layer is computed by HK: {why}"]
-
-
-def test_strict_refuses_an_unreadable_cache(
-    hk_cpu: Any, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment(HK_STRICT="1")
-    Layer(hk_cpu)
-    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "vxe")
-    assert_strict_refuses("vxe cache form", hk_cpu, environment)
+    assert_strict_refuses("VLLM_BATCH_INVARIANT", HK_CPU, environment)
 
 
 @pytest.mark.parametrize(
@@ -138,22 +109,15 @@ def test_strict_refuses_an_unreadable_cache(
     ids=["dcp", "pcp", "microbatches"],
 )
 def test_parallel_configurations(
-    hk_cpu: Any, counters: RouteCounters, parallel: dict[str, Any], why: str
+    counters: RouteCounters, parallel: dict[str, Any], why: str
 ) -> None:
-    layer = Layer(hk_cpu)
+    layer = Layer(HK_CPU)
     layer.builder._hk_refusal = refuse_parallel(vllm_config(**parallel).parallel_config)
     Batch(layer, MIXED).run_and_check()
     fell_back(counters, why, PREFILL)
 
 
-def test_strict_refuses_parallelism(hk_cpu: Any, environment: Callable[..., None]) -> None:
-    config = vllm_config(decode_context_parallel_size=2)
-    assert_strict_refuses("decode context parallelism", hk_cpu, environment, config=config)
-
-
-def assert_strict_refuses(
-    why: str, backend: Any, environment: Callable[..., None], **layer: Any
-) -> None:
+def assert_strict_refuses(why: str, backend: Any, environment: Environment, **layer: Any) -> None:
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match=why):
         Layer(backend, **layer)
@@ -204,31 +168,27 @@ def test_batches_that_say_less(
 @pytest.mark.parametrize(
     "more", [{"method": "draft_model"}, {"method": "eagle", "parallel_drafting": True}], ids=str
 )
-def test_drafters_that_add_slots(
-    hk_cpu: Any, counters: RouteCounters, more: dict[str, Any]
-) -> None:
+def test_drafters_that_add_slots(counters: RouteCounters, more: dict[str, Any]) -> None:
     """Their first pass has tokens that no engine's numbers tell from a prompt's."""
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, **more))
+    layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, **more))
     batch = Batch(layer, MIXED)
     batch.forward(layer.builder.build_for_drafting(batch.common_metadata(), 0))
     batch.check()
     fell_back(counters, "drafting", PREFILL)
 
 
-def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+def test_adaptive_verification(counters: RouteCounters) -> None:
     """The device trims drafts: where its rows begin is not what the host believes."""
     config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
-    Batch(Layer(hk_cpu, config=config), MIXED).run_and_check()
+    Batch(Layer(HK_CPU, config=config), MIXED).run_and_check()
     fell_back(counters, "adaptive verification", PREFILL)
 
 
 @pytest.mark.parametrize("build", ["drafting", "fast"])
 @pytest.mark.parametrize("method", ["eagle", "mtp"])
-def test_the_first_pass_of_a_drafter(
-    hk_cpu: Any, counters: RouteCounters, build: str, method: str
-) -> None:
+def test_the_first_pass_of_a_drafter(counters: RouteCounters, build: str, method: str) -> None:
     """Over the target's tokens, and without a word on which rows are prompts'."""
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, method))
+    layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, method))
     batch = Batch(layer, [FRESH, VERIFY, EXTEND, SHORT_EXTEND])
     common = batch.common_metadata(is_prefilling=None)
     if build == "drafting":
@@ -239,16 +199,6 @@ def test_the_first_pass_of_a_drafter(
     batch.check()
     assert counters.served == Tally(1, FRESH.query + EXTEND.query)
     assert counters.fallbacks[SPECULATIVE].tokens == VERIFY.query + SHORT_EXTEND.query
-
-
-def test_no_metadata_is_a_dummy_run(
-    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
-) -> None:
-    batch = Batch(layer, MIXED)
-    batch.forward(None)
-    assert counters.dummy == Tally(1, len(batch.query))
-    assert not counters.fallbacks
-    assert parent_calls == [None]
 
 
 # -- calls

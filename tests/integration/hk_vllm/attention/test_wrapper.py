@@ -1,30 +1,35 @@
-"""What a wrapper keeps of its parent: name, metadata, graphs, block tables, fusions."""
+"""What a wrapper keeps of its parent: graphs, block tables, fusions, and metadata, which are built
+when somebody first looks at them, and only then."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import dataclasses
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from hk_vllm.attention.backend import wrap
+from hk_vllm.attention.backend import wrap, wrapper_of
 from hk_vllm.attention.cache_forms import FORMS
+from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
 from vllm.model_executor.layers.attention.chunked_local_attention import (
     create_chunked_local_attention_backend,
 )
-from vllm.utils.import_utils import resolve_obj_by_qualname
-from vllm.v1.attention.backend import AttentionCGSupport
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
     CPUAttentionBackendImpl,
-    CPUAttentionMetadata,
     CPUAttentionMetadataBuilder,
 )
 from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import refused
-from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, PREFILL, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, Batch, Layer
+from tests.integration.hk_vllm.attention.engine import HK_CPU, STOCK_CPU
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
@@ -42,6 +47,9 @@ class GraphBuilder(CPUAttentionMetadataBuilder):
         metadata = self.build(0, common_attn_metadata)
         metadata.seq_lens.fill_(1)
         return metadata
+
+    def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
+        return self.build(0, common_attn_metadata)
 
 
 class FusingImpl(CPUAttentionBackendImpl):
@@ -72,25 +80,6 @@ def gpu_like() -> Any:
     return wrap(GpuLikeBackend, FORMS["CPU_ATTN"], "HK_GPU_LIKE")
 
 
-def test_is_the_parent_but_for_builder_and_implementation(hk_cpu: Any) -> None:
-    assert issubclass(hk_cpu, CPUAttentionBackend)
-    assert hk_cpu.get_name() == "CPU_ATTN"
-    assert issubclass(hk_cpu.get_builder_cls(), CPUAttentionMetadataBuilder)
-    assert issubclass(hk_cpu.get_impl_cls(), CPUAttentionBackendImpl)
-    own = set(vars(hk_cpu)) - {"__module__", "__doc__", "__abstractmethods__", "_abc_impl"}
-    assert own == {"get_builder_cls", "get_impl_cls"}
-    assert resolve_obj_by_qualname(".".join(hk_cpu.full_cls_name())) is hk_cpu
-
-
-def test_the_parent_gets_the_rows_before_hks(layer: Layer) -> None:
-    head = Batch(layer, [Row(1, 9), Row(1, 40), EXTEND, FRESH]).build().hk.parent
-    assert isinstance(head, CPUAttentionMetadata)
-    assert head.num_actual_tokens == head.slot_mapping.shape[0] == 2
-    assert (head.max_query_len, head.max_seq_len) == (1, 41)
-    assert head.query_start_loc.tolist() == [0, 1, 2]
-    assert head.seq_lens.tolist() == [10, 41]
-
-
 @pytest.mark.parametrize(
     ("parents", "expected"),
     [
@@ -111,16 +100,6 @@ def test_graphs_only_of_uniform_batches(
     never = classmethod(lambda cls, config, spec: AttentionCGSupport.NEVER)
     monkeypatch.setattr(GraphBuilder, "get_cudagraph_support", never)
     assert builder.get_cudagraph_support(None, None) is AttentionCGSupport.NEVER
-
-
-def test_nothing_is_routed_in_a_capture(gpu_like: Any, counters: RouteCounters) -> None:
-    layer = Layer(gpu_like)
-    batch = Batch(layer, [FRESH, FRESH])
-    metadata = layer.builder.build_for_cudagraph_capture(batch.common_metadata())
-    assert metadata.seq_lens.tolist() == [1, 1], "the parent's own capture build must run"
-    batch.forward(metadata)
-    assert not counters.served.calls
-    assert (counters.dummy.calls, counters.dummy.tokens) == (1, len(batch.query))
 
 
 @pytest.mark.parametrize(
@@ -169,14 +148,6 @@ def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None
     assert updated.hk.parent.num_actual_tokens == parents
 
 
-def test_decodes_come_first_or_as_the_parent_asks(
-    monkeypatch: pytest.MonkeyPatch, hk_cpu: Any, gpu_like: Any
-) -> None:
-    assert Layer(hk_cpu).builder.reorder_batch_threshold == 1
-    monkeypatch.setattr(GraphBuilder, "reorder_batch_threshold", 7)
-    assert Layer(gpu_like).builder.reorder_batch_threshold == 7
-
-
 def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a refused layer are the parent's."""
     impl = Layer(gpu_like).impl
@@ -193,13 +164,11 @@ def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert impl.supports_quant_query_input
 
 
-def test_in_vllms_chunked_local_attention(
-    hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
-) -> None:
+def test_in_vllms_chunked_local_attention(counters: RouteCounters) -> None:
     """vLLM derives a builder from ours that cuts every request into rows of one chunk."""
     rows = [Row(1, 69), Row(40, 50), Row(70), Row(64, 64)]
     outputs = []
-    for backend in (hk_cpu, stock_cpu):
+    for backend in (HK_CPU, STOCK_CPU):
         layer = Layer(backend)
         local = create_chunked_local_attention_backend(backend, BLOCK_SIZE)
         layer.builder = layer.new_builder(local.get_builder_cls())
@@ -223,14 +192,99 @@ def test_in_vllms_fast_prefill(layer: Layer, counters: RouteCounters) -> None:
     fell_back(counters, "metadata rebuilt by the engine", len(batch.query))
 
 
-def test_a_microbatch_sees_only_its_rows(layer: Layer, counters: RouteCounters) -> None:
-    """`num_reqs` and `num_actual_tokens` bound a batch whose tensors are larger."""
+# -- the parent's metadata
+
+
+@dataclass
+class Metadata:
+    """As a parent's: a field without and one with a default, which the class has too."""
+
+    tokens: int
+    blocks: int = 3
+
+    def both(self) -> int:
+        return self.tokens + self.blocks
+
+
+BUILT = Metadata(1, 7)
+
+
+class Made:
+    """A metadata that counts how often it is built."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.metadata = unbuilt(Metadata, self._make)
+        self.metadata.hk = "plan"
+
+    def _make(self) -> Metadata:
+        self.times += 1
+        return Metadata(BUILT.tokens, BUILT.blocks)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda metadata: metadata.tokens,
+        lambda metadata: metadata.blocks,
+        lambda metadata: metadata.both(),
+        lambda metadata: setattr(metadata, "blocks", 7),
+        lambda metadata: metadata == BUILT,
+        repr,
+        vars,
+        copy.copy,
+        copy.deepcopy,
+        lambda metadata: pickle.loads(pickle.dumps(metadata)),
+        dataclasses.fields,
+        dataclasses.replace,
+        dataclasses.asdict,
+        build,
+    ],
+)
+def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
+    made = Made()
+    found = look(made.metadata)
+    assert type(made.metadata) is Metadata
+    assert made.metadata == BUILT
+    assert made.metadata.hk == "plan"
+    assert is_built(made.metadata)
+    assert made.times == 1
+    assert set(vars(made.metadata)) == {"tokens", "blocks", "hk"}, "what made it is let go"
+    if isinstance(found, Metadata):
+        assert type(found) is Metadata
+        assert found == BUILT
+        assert (found is made.metadata) == (look is build), "a copy is another"
+
+
+def test_the_class_is_as_declared() -> None:
+    class Of(AttentionMetadataBuilder[Metadata]):
+        """Says what it builds."""
+
+    class Inherits(Of):
+        """Says nothing itself."""
+
+    class Silent(AttentionMetadataBuilder):  # type: ignore[type-arg]
+        """Says nothing: then all is built at once."""
+
+    assert metadata_class_of(Of) is metadata_class_of(Inherits) is Metadata
+    assert metadata_class_of(Silent) is None
+    for name in ("CPU_ATTN", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"):
+        assert metadata_class_of(wrapper_of(name).get_builder_cls()) is not None
+
+
+def test_the_batch_is_that_of_the_moment(layer: Layer) -> None:
+    """A runner sets other fields of the same object for the next group of layers."""
     batch = Batch(layer, [EXTEND, FRESH])
-    wide = {
-        name: torch.nn.functional.pad(tensor, (0, 2), value=999)
-        for name, tensor in vars(batch.common_metadata()).items()
-        if name in ("query_start_loc_cpu", "seq_lens_cpu_upper_bound")
-    }
-    batch.run(**wide)
-    batch.check()
-    assert counters.served.tokens == PREFILL
+    common = batch.common_metadata()
+    metadata = layer.builder.build(0, common)
+    common.block_table_tensor = torch.zeros_like(common.block_table_tensor)
+    assert torch.equal(metadata.block_table, batch.block_table)
+
+
+def test_captures_and_drafts_are_built_at_once(gpu_like: Any) -> None:
+    """What is captured may not wait, and a draft's steps follow each other on the device."""
+    layer = Layer(gpu_like)
+    common = Batch(layer, [FRESH, FRESH]).common_metadata()
+    assert not is_built(layer.builder.build(0, common)), "the control"
+    assert is_built(layer.builder.build_for_drafting(common, 0))
+    assert is_built(layer.builder.build_for_cudagraph_capture(common))

@@ -4,7 +4,6 @@ and weights that are quantised while they are loaded (shared/e2e/linear_cases.py
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
 from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.checkpoints.damage import DAMAGES
 from tests.integration.shared.checkpoints.ours import ONLINE
-from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.linear_cases import (
     SCHEME,
@@ -31,8 +29,6 @@ from tests.integration.shared.e2e.linear_cases import (
 )
 from tests.integration.shared.e2e.linear_faults import EACH
 from tests.integration.shared.e2e.linear_written import HeadInSixBits, Online
-from tests.integration.shared.e2e.quantized import assert_true, error_in
-from tests.integration.shared.e2e.rounding import assert_within
 from tests.integration.shared.linear.devices import GFX950, unserved
 
 
@@ -114,33 +110,3 @@ def test_in_graphs_vllm_rounds(item: OnGfx950, checkpoint: Checkpoint, folder: P
     for name, count in after.launches.items():
         if name.startswith("quantize_fp8"):
             assert count == before.launches.get(name, 0), name
-
-
-@pytest.mark.slow
-def test_a_rotation_in_graphs(checkpoint: Checkpoint, folder: Path) -> None:
-    item = Rotated(HOW, SCHEME)
-    [plain] = item.scenarios(checkpoint, folder)
-    engine, environment = plain.engine | {"enforce_eager": False}, plain.environment | COMPILED
-    compiled = replace(plain, rounds=plain.rounds[:1], engine=engine, environment=environment)
-    engines = serve([compiled], folder / "rotated-graphs", {})
-    assert engines.of(str(item)).lines("saved AOT compiled function"), "nothing was compiled"
-    Case.check(item, engines.of, item.made(checkpoint, folder))
-
-
-@pytest.mark.engine_proof
-def test_as_stock_has_it(engines: Engines, checkpoint: Checkpoint, folder: Path) -> None:
-    """Stock finds the same truth, and HK agrees with it as two float32 engines can agree: with one
-    of the schemes that stock serves on any CPU."""
-    item = Serialized(HOW, "ct-channel-token")
-    [by_hk] = item.scenarios(checkpoint, folder)
-    prompts = [tokens[:40] for tokens in by_hk.rounds[0].prompts[:2]]
-    engine = {"max_model_len": 64, "max_num_batched_tokens": 64}  # it computes 3 tokens a second
-    rounds = [replace(by_hk.rounds[0], prompts=prompts)]
-    by_hk = replace(by_hk, name="short", rounds=rounds, engine=engine)
-    engines.add([by_hk, replace(by_hk, name="stock", environment={})])
-    found, expected = engines["short"], engines["stock"]
-    truth = item.made(checkpoint, folder).truth
-    assert_not_loaded(expected)
-    item.check(lambda _: engines.of("short"), item.made(checkpoint, folder))
-    assert_true(SCHEMES[item.scheme], expected, truth, "float32")
-    assert_within(found.rounds, expected.rounds, error_in("float32", expected, truth))

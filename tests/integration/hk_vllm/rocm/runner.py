@@ -14,11 +14,6 @@ from tests.integration.hk_vllm.rocm import torch_kernels
 from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
 from tests.integration.shared.e2e.scenario import Scenario, load
 
-DRAFTS = 3
-"""That a row verifies."""
-SERVED_BY = "TEST_SERVED_BY"
-"""The scenario's name, for the processes of an engine's ranks (ranks.py)."""
-
 
 def main(asked: Path, answered: Path) -> None:
     import vllm
@@ -26,19 +21,12 @@ def main(asked: Path, answered: Path) -> None:
 
     load_general_plugins()  # before anything is put over what it registers
     [scenario] = load(Scenario, asked)
-    os.environ[SERVED_BY] = scenario.name
-    parent = place(scenario.name)
+    torch_kernels.install()
+    parent = PARENTS[scenario.name.partition(" ")[0]]
+    parent.install()
     os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
     vllm.LLM = checked(parent)
     runner.main(asked, answered)
-
-
-def place(name: str) -> Parent:
-    """Put the parent of the scenario `name`, with HK around it, where the platform looks."""
-    torch_kernels.install()
-    parent = PARENTS[name.partition(" ")[0]]
-    parent.install()
-    return parent
 
 
 def checked(parent: Parent) -> Any:
@@ -58,23 +46,3 @@ def checked(parent: Parent) -> Any:
                     raise RuntimeError(f"kernel blocks of {tokens} tokens")
 
     return CheckedLLM
-
-
-class FromThePrompt:
-    """A drafter of our own, which `speculative_config` names. It drafts as n-grams do, from the
-    request's own tokens; here always the first ones."""
-
-    def __init__(self, vllm_config: Any) -> None:
-        """Whatever the model."""
-
-    def load_model(self, target: Any) -> None:
-        """Nothing: vLLM's CPU runner asks every drafter."""
-
-    def propose(
-        self, sampled_token_ids: list[list[int]], num_tokens: Any, token_ids: Any, **_rest: Any
-    ) -> list[list[int]]:
-        """For each request that has sampled a token."""
-        return [
-            token_ids[row, :DRAFTS].tolist() if sampled else []
-            for row, sampled in enumerate(sampled_token_ids)
-        ]

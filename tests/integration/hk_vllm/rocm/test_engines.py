@@ -2,7 +2,8 @@
 
 The platform is this machine's CPU; the attention backend is one of vLLM's ROCm backends, with
 torch functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine
-code, over the model's dtype or an FP8 cache with a checkpoint's scales.
+code, over the model's dtype or an FP8 cache with a checkpoint's scales. All but the last engine are
+proofs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,29 @@ from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.defaults.run import QUANTISED
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
-from tests.integration.shared.e2e.compare import assert_routed, assert_true_answers
+from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.e2e.compare import (
+    assert_replayed,
+    assert_routed,
+    assert_true_answers,
+)
 from tests.integration.shared.e2e.engine import HK, Engines
+from tests.integration.shared.e2e.linear_faults import KERNEL_FAULTS, LENGTHS
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
-from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
+from tests.integration.shared.e2e.quantized import (
+    assert_all_by_hk,
+    assert_on_gfx950,
+    error_in,
+)
+from tests.integration.shared.e2e.rounding import (
+    Errors,
+    assert_as_exact,
+    assert_same_numbers,
+    error_of,
+)
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.integration.shared.linear.devices import GFX950
 from tests.kernels.catalogues import serving_few
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
@@ -51,7 +69,6 @@ READ_IN_PLACE = (
     ("aiter-fa-shuffled", 64),  # the same K, V [B, H, N/x, D, x]
 )
 """Parents, and head sizes, whose caches the GPU kernels read."""
-FAULTS = ("PageOffByOne", "ValuesAsRows")
 SPLIT = ("rocm-attn", "aiter-fa-shuffled")
 OVER_FP8 = ("rocm-attn", "triton-nhd")
 """A split cache, vLLM's default, and one of rows."""
@@ -69,14 +86,6 @@ def rounds() -> list[Round]:
     return [Round(first), Round(second, teacher_forced=False)]
 
 
-def faulty(fault: str) -> Round:
-    """Prompts that find their beginnings in the cache, read with `fault`."""
-    [first, _] = rounds()
-    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
-    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
-    return Round(prompts, teacher_forced=False, mutation=fault)
-
-
 def scenario(
     parent: str, checkpoint: Path, what: str, dtype: str = "bfloat16", **engine: Any
 ) -> Scenario:
@@ -85,9 +94,9 @@ def scenario(
     return Scenario(f"{parent} {what}", str(checkpoint), rounds(), dtype, engine)
 
 
-def serve_on(device: str, scenarios: list[Scenario], folder: Path, **more: str) -> Engines:
+def serve_on(device: str, scenarios: list[Scenario], folder: Path) -> Engines:
     """`scenarios` over the parents that they name, by HK on `device`."""
-    environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1", **more}
+    environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"}
     runner = "tests.integration.hk_vllm.rocm.runner"
     return serve(scenarios, folder / device.partition(":")[0], environment, runner)
 
@@ -101,16 +110,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 @pytest.fixture(scope="module")
 def engines(models: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Engines]:
-    """Every engine, on each of `DEVICES`; faults in a prepared launch are there from the start."""
+    """Every engine, on each of `DEVICES`."""
     folder = tmp_path_factory.mktemp("rocm")
     scaled = with_scales(models[64], folder / "scaled")
     asked = [scenario(parent, models[64], "float32", "float32") for parent in PARENTS]
     plain = [scenario(parent, models[size], f"d{size}") for parent, size in READ_IN_PLACE]
     codes = [scenario(parent, scaled, "fp8", kv_cache_dtype="fp8") for parent in OVER_FP8]
-    with_faults = [*rounds(), *map(faulty, FAULTS)]
-    asked += [*plain, replace(plain[0], name="rocm-attn broken", rounds=with_faults), *codes]
-    wrong = [replace(rounds()[0], mutation="WrongScale")]
-    asked.append(replace(codes[0], name=f"{OVER_FP8[0]} WrongScale", rounds=wrong))
+    in_graphs = replace(plain[0], name="rocm-attn graphs", sabotage="linear_in_graphs")
+    asked += [*plain, in_graphs, *codes]
     return [serve_on(device, asked, folder) for device in DEVICES]
 
 
@@ -163,46 +170,11 @@ def test_extends_over_fp8(parent: str, engines: list[Engines], models: dict[int,
 
 
 @pytest.mark.engine_proof
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_reading_the_cache_is_seen(
-    fault: str, engines: list[Engines], models: dict[int, Path]
-) -> None:
-    """HK counts the tokens as its own, and they are far from the truth."""
-    emulated, checkpoint = engines[0]["rocm-attn broken"], str(models[64])
-    assert_routed(emulated)
-    *healthy, _, _ = emulated.rounds
-    index = len(healthy) + FAULTS.index(fault)
-    before, item = emulated.rounds[index - 1 : index + 1]
-    assert all(answer.cached_tokens >= 64 for answer in item.answers)
-    assert item.workers[0].mutated_calls > before.workers[0].mutated_calls
-    stock = error_of(engines[1]["rocm-attn d64"].rounds, checkpoint)
-    assert_as_exact(error_of(healthy, checkpoint), stock)
-    assert_far(error_of([item], checkpoint), stock)
-
-
-@pytest.mark.engine_proof
-def test_a_wrong_scale_is_seen(engines: list[Engines], models: dict[int, Path]) -> None:
-    """The values' for the keys', and the other way round: HK counts the tokens as its own."""
-    emulated = engines[0][f"{OVER_FP8[0]} WrongScale"]
-    cpu = engines[1][f"{OVER_FP8[0]} fp8"]
-    assert_routed(emulated)
-    assert emulated.rounds[-1].workers[0].mutated_calls > 0
-    assert_far(*(error_of(of.rounds, str(models[64]), CODES) for of in (emulated, cpu)))
-
-
-@pytest.mark.slow
-def test_two_ranks(engines: list[Engines], models: dict[int, Path], tmp_path: Path) -> None:
-    """The heads of vLLM's default backend, split over two processes."""
-    ranks = {"tensor_parallel_size": 2}
-    ranks["worker_extension_cls"] = "tests.integration.hk_vllm.rocm.ranks.Rank"
-    asked = scenario("rocm-attn", models[64], "ranks", **ranks)
-    cores = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # or it wants a NUMA node for each rank
-    found = serve_on(DEVICES[0], [asked], tmp_path, **cores)[asked.name]
-    assert len(found.rounds[-1].workers) == 2
-    assert_traffic(found)
-    assert_routed(found)
-    assert all(sum(worker.launches.values()) for worker in found.rounds[-1].workers)
-    assert_same_numbers(found, engines[1]["rocm-attn d64"], str(models[64]))
+def test_linear_layers_in_graphs(engines: list[Engines], models: dict[int, Path]) -> None:
+    """Captured once and replayed from step to step, between attention that is not."""
+    replayed = engines[0]["rocm-attn graphs"]
+    assert_replayed(replayed)
+    assert_same_numbers(replayed, engines[1]["rocm-attn d64"], str(models[64]))
 
 
 def both(engines: list[Engines], name: str) -> tuple[ScenarioResult, ScenarioResult]:
@@ -234,3 +206,71 @@ def assert_launched(result: ScenarioResult, parent: str, head_size: int, **facts
 def assert_far(found: Any, stock: Any) -> None:
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(found, stock)
+
+
+# -- one engine over an FP8 checkpoint, both routes by MI355X machine code, at every commit
+
+PARENT, HEAD_SIZE, DTYPE = "rocm-attn", 64, "bfloat16"
+SCHEME = SCHEMES["ct-channel-token"]
+FAULTS = ("PageOffByOne", "ValuesAsRows")
+ALL_FAULTS = (*FAULTS, *KERNEL_FAULTS)
+
+
+def faulty(fault: str) -> Round:
+    """Prompts for linear layers, or such as find their beginnings in the cache."""
+    if fault not in FAULTS:
+        return Round(random_prompts(LENGTHS, seed=11), max_tokens=1, mutation=fault)
+    [first, _] = rounds()
+    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
+    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
+    return Round(prompts, teacher_forced=False, mutation=fault)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("fp8")
+    return make(SCHEME, tiny_llama(folder, HEAD_SIZE), folder)
+
+
+@pytest.fixture(scope="module")
+def whole(made: Made, tmp_path_factory: pytest.TempPathFactory) -> ScenarioResult:
+    """All rounds: healthy ones, then one for each fault."""
+    asked = [*rounds(), *map(faulty, ALL_FAULTS)]
+    one = replace(scenario(PARENT, made.checkpoint, "quantised"), rounds=asked)
+    return serve_on(GFX950, [one], tmp_path_factory.mktemp("served"))[one.name]
+
+
+@pytest.fixture(scope="module")
+def healthy(whole: ScenarioResult) -> ScenarioResult:
+    return replace(whole, rounds=whole.rounds[: len(rounds())])
+
+
+@pytest.fixture(scope="module")
+def allowed(healthy: ScenarioResult, made: Made) -> Errors:
+    """What transformers is off in bfloat16, with the checkpoint's own rounding."""
+    return error_in(DTYPE, healthy, made.truth)
+
+
+def test_answers(healthy: ScenarioResult, made: Made, allowed: Errors) -> None:
+    assert_traffic(healthy)
+    assert_as_exact(error_of(healthy.rounds, str(made.truth)), allowed)
+
+
+def test_machine_code_computed_it(healthy: ScenarioResult) -> None:
+    """Every prefill row and every linear layer, extends by the kernel that reads a split cache."""
+    assert_routed(healthy)
+    assert_all_by_hk(healthy)
+    assert_on_gfx950(healthy)
+    assert_launched(healthy, PARENT, HEAD_SIZE)
+
+
+@pytest.mark.parametrize("fault", ALL_FAULTS)
+def test_a_fault_shows(fault: str, whole: ScenarioResult, made: Made, allowed: Errors) -> None:
+    """HK counts the tokens as its own, and they are far from the truth."""
+    index = len(rounds()) + ALL_FAULTS.index(fault)
+    before, item = whole.rounds[index - 1].workers[0], whole.rounds[index]
+    [after] = item.workers
+    assert after.mutated_calls > before.mutated_calls
+    assert after.routes["attention"]["on"]
+    assert after.routes["linear"]["on"]
+    assert_far(error_of([item], str(made.truth)), allowed)

@@ -1,25 +1,34 @@
 """Each ROCm backend's own builder, cache, writer and implementation, one layer with HK around it:
-batches in every order of rows, graph capture, and the contest with the parent.
+batches in two orders of rows, graph capture, the contest with the parent, and waiting for the GPU.
 
 Model Runner V2, the default wherever Triton is, sorts decode rows to the front and no further:
 [decode, fresh, extend] is a batch like any other.
+
+HIP's synchronising calls are counted by the emulated library, and torch's by the tensors
+themselves: those that an engine keeps on its GPU record every function that would read them on the
+host. AITER_FA's own builder does read; in a step that HK computes it is not asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from itertools import permutations
-from random import Random
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from hk_vllm.attention import contest
+from hk_vllm.attention.unbuilt import is_built
 from vllm.v1.attention.backend import AttentionCGSupport
 
-from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.devices.hip import device as hip
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
+from hk_backend.engine import attention as engine
+from hk_backend.kernels import catalogue
+from hk_backend.ops import attention
 from hk_backend.routing.routes import RouteCounters
+from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.device import OnTheHost, current_streams
+from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
@@ -27,106 +36,52 @@ from tests.integration.hk_vllm.rocm.torch_kernels import FP8
 from tests.integration.shared.attention.expected import check_rows
 from tests.integration.shared.attention.rows import (
     DECODE,
-    DRAFTS,
     EXTEND,
     FRESH,
     PADDING,
-    SHORT_EXTEND,
-    VERIFY,
     Row,
-    prefill_tokens,
 )
 from tests.integration.shared.evidence import Bench
+
+pytestmark = pytest.mark.usefixtures("small")
+
 
 Rows = tuple[Row, ...]
 
 LONG_EXTEND, LONG_FRESH = Row(70, 90), Row(50)
 V2_ORDER: Rows = (DECODE, DECODE, LONG_FRESH, EXTEND, FRESH, LONG_EXTEND, PADDING)
 SORTED: Rows = (DECODE, DECODE, LONG_EXTEND, EXTEND, FRESH)
-SPECULATING: Rows = (VERIFY, FRESH, VERIFY, DECODE, SHORT_EXTEND, LONG_EXTEND)
-"""As EAGLE's batches are, in no order."""
-ORDERS: list[Rows] = [
-    *permutations((DECODE, FRESH, EXTEND)),
-    *Random(15).sample([*permutations((DECODE, VERIFY, FRESH, EXTEND, SHORT_EXTEND))], 6),
-    V2_ORDER,
-    SORTED,
-    SPECULATING,
-    (FRESH, FRESH),
-]
-
-pytestmark = pytest.mark.usefixtures("small")
 
 
 def letters(rows: Rows) -> str:
-    """D for decode, V for verification, S for a short extend, E, F for fresh, 0 for padding."""
-    names = {DECODE: "D", VERIFY: "V", SHORT_EXTEND: "S", PADDING: "0"}
+    """D for decode, E for an extend, F for fresh, 0 for padding."""
+    names = {DECODE: "D", PADDING: "0"}
     return "".join(names.get(row, "FE"[row.cached > 0]) for row in rows)
 
 
-def over(orders: Sequence[Rows]) -> Any:
-    """Each parent with each of the orders that vLLM has it compute."""
-    cases = [
-        pytest.param(parent, rows, id=f"{parent}-{letters(rows)}")
-        for parent in LAYER_PARENTS
-        for rows in orders
-        if VERIFY not in rows or not parent.shuffled  # vLLM: no shuffled cache with speculation
-    ]
-    return pytest.mark.parametrize(("parent", "rows"), cases, indirect=["parent"])
-
-
-def speculating(parent: Parent, *, wrapped: bool) -> Layer:
-    """Of a server that speculates, if its parent can."""
-    return rocm_layer(parent, wrapped=wrapped, drafts=0 if parent.shuffled else DRAFTS)
-
-
-@over(ORDERS)
-def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
-    """Every row is exact in any order, HK's and the parent's, and HK has all that is a prompt's."""
-    Batch(speculating(parent, wrapped=True), rows).run_and_check()
-    verified = sum(row.query for row in rows if row.verifies)
-    assert counters.served.tokens == prefill_tokens(rows) - verified
-    assert {why: tally.tokens for why, tally in counters.fallbacks.items()} == (
-        {SPECULATIVE: verified} if verified else {}
-    )
-
-
-@over([(DECODE, FRESH), (FRESH, DECODE, EXTEND), (FRESH, VERIFY), SPECULATING])
-def test_the_parents_rows_are_as_it_computes_them_alone(
-    parent: Parent, rows: Rows, counters: RouteCounters
-) -> None:
-    """To the bit: of a batch of these rows and no others."""
-    mixed = Batch(speculating(parent, wrapped=True), rows)
-    output = mixed.run()[: mixed.num_tokens].split([row.query for row in rows])
-    theirs = [i for i, row in enumerate(rows) if row.verifies or row == DECODE]
-    alone = Batch(speculating(parent, wrapped=False), [rows[i] for i in theirs])
-    for name in ("queries", "keys", "values"):
-        setattr(alone, name, [getattr(mixed, name)[i] for i in theirs])
-    alone.query, alone.key, alone.value = (
-        torch.cat([each[-row.query :] for each, row in zip(tensors, alone.rows, strict=True)])
-        for tensors in (alone.queries, alone.keys, alone.values)
-    )
-    alone.output = torch.full_like(alone.query, torch.nan)
-    alone._write([row.cached for row in alone.rows])
-    assert torch.equal(alone.run(), torch.cat([output[i] for i in theirs]))
-    assert counters.served.calls == 1
-
-
 @pytest.mark.parametrize(
-    ("cache", "device"), [("auto", "cpu"), ("fp8", "cpu"), ("fp8", "emulated:gfx950")]
+    ("dtype", "cache", "device"),
+    [
+        (torch.float32, "auto", "cpu"),
+        (torch.bfloat16, "auto", "cpu"),
+        (torch.bfloat16, "fp8", "cpu"),
+        (torch.bfloat16, "fp8", "emulated:gfx950"),
+    ],
 )
 @pytest.mark.parametrize("rows", [V2_ORDER, SORTED], ids=letters)
-def test_half_precision(
+def test_orders(
     parent: Parent,
     rows: Rows,
+    dtype: torch.dtype,
     cache: str,
     device: str,
     counters: RouteCounters,
-    environment: Callable[..., None],
+    environment: Environment,
 ) -> None:
-    """x, the channels that a ROCm cache keeps together, is 16 bytes: 8 values, not 4; 16 of an FP8
+    """x, the channels that a ROCm cache keeps together, is 16 bytes: 4 values or 8; 16 of an FP8
     cache, which has the scales that the parent's own kernels apply."""
     environment(HK_DEVICE=device)
-    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype=cache), rows)
+    batch = Batch(rocm_layer(parent, wrapped=True, dtype=dtype, cache_dtype=cache), rows)
     if cache == "fp8":
         round_to_fp8(batch, parent)
     batch.run_and_check()
@@ -134,27 +89,6 @@ def test_half_precision(
     batch.output *= 1.02
     with pytest.raises(AssertionError, match="out of bounds"):
         batch.check()
-
-
-def test_metadata_is_what_the_parent_builds(parent: Parent) -> None:
-    """Beside HK's plan, field by field, though the parent has built twice."""
-    found = Batch(rocm_layer(parent, wrapped=True), V2_ORDER).build()
-    expected = Batch(rocm_layer(parent, wrapped=False), V2_ORDER).build()
-    for field in fields(expected):
-        ours, theirs = getattr(found, field.name), getattr(expected, field.name)
-        assert same(ours, theirs), f"{field.name}: {ours}, expected {theirs}"
-    assert type(found) is type(expected)
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Equal, tensors by shape and value (a workspace is only memory: by shape)."""
-    if isinstance(expected, torch.Tensor):
-        workspace = expected.is_floating_point() and expected.numel() > 1
-        return found.shape == expected.shape and (workspace or torch.equal(found, expected))
-    if hasattr(expected, "__dataclass_fields__"):
-        names = [field.name for field in fields(expected)]
-        return all(same(getattr(found, name), getattr(expected, name)) for name in names)
-    return bool(found == expected)
 
 
 @pytest.mark.parametrize("rows", [(DECODE, DECODE), (Row(3, 40), Row(3, 21))], ids=letters)
@@ -198,3 +132,139 @@ def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, 
         check_rows(theirs, [(query, key, value)])
         with pytest.raises(AssertionError):
             check_rows(theirs, [(query, key, value)], sliding_window=4)
+
+
+# -- neither building a step's metadata nor a layer's forward waits for the GPU
+
+
+STEP_OF_FRESH, STEP_WITH_EXTENDS = [FRESH, Row(70)], [EXTEND, FRESH, Row(9, 96)]
+
+
+def kernels_read(parent: Parent) -> bool:
+    return parent.member != "ROCM_ATTN" and not parent.shuffled
+
+
+STEPS = [
+    *((parent, STEP_OF_FRESH) for parent in LAYER_PARENTS),
+    *((parent, STEP_WITH_EXTENDS) for parent in LAYER_PARENTS if kernels_read(parent)),
+]
+"""All that HK computes with the GPU kernels."""
+
+OF_THE_GPU = ("query_start_loc", "seq_lens", "block_table_tensor", "slot_mapping")
+"""What the runner of vLLM's GPU worker keeps there; the other facts are the host's."""
+
+NAMED = "item tolist numpy cpu equal allclose is_nonzero nonzero unique masked_select"
+SPECIAL = "bool int float index array contains repr format"
+READS = {*NAMED.split(), *(f"__{name}__" for name in SPECIAL.split())}
+"""Functions of torch that wait for a GPU."""
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that stands for one of the GPU: `reads` lists what would wait for it."""
+
+    reads: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in READS or (name == "to" and "cpu" in map(str, args)):
+            cls.reads.append(name)
+        if name == "copy_" and not isinstance(args[0], OnGpu):
+            cls.reads.append("copy_ to the host")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.as_subclass(OnGpu)
+
+
+@pytest.fixture
+def library() -> Iterator[EmulatedLibrary]:
+    found = EmulatedLibrary(LIBRARY)
+    found.reset("gfx950", 2)
+    yield found
+    found.reset("gfx950", 1)
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHost:
+    """The GPU of this process, whose kernels have passed their checks."""
+    current_streams(library, monkeypatch)
+    found = OnTheHost(library, catalogue("gfx950"))
+    monkeypatch.setattr(found, "verify", lambda *_: SERVED)
+    monkeypatch.setattr(hip, "hip_device", lambda: found)
+    # past torch's dispatcher, which hides tensor subclasses from what it calls
+    monkeypatch.setattr(attention, "watched", lambda query: False)
+    return found
+
+
+@pytest.fixture
+def layer(parent: Parent, device: OnTheHost, environment: Environment) -> Layer:
+    environment(HK_DEVICE="hip")
+    return rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+
+
+def gpu_facts(batch: Batch) -> dict[str, torch.Tensor]:
+    common = batch.common_metadata()
+    return {name: on_gpu(getattr(common, name)) for name in OF_THE_GPU}
+
+
+def dummy_run(layer: Layer) -> None:
+    """What the engine does between binding its caches and the first request."""
+    query = torch.zeros(3, 4, 64, dtype=torch.bfloat16)
+    key = torch.zeros(3, 2, 64, dtype=torch.bfloat16)
+    layer.impl.forward(layer.module, query, key, key, layer.kv_cache, None, output=query.clone())
+
+
+@pytest.mark.parametrize(("parent", "rows"), STEPS, indirect=["parent"], ids=str)
+def test_a_step_waits_for_nothing(
+    rows: list[Row],
+    parent: Parent,
+    layer: Layer,
+    device: OnTheHost,
+    library: EmulatedLibrary,
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = Batch(layer, rows)
+    dummy_run(layer)
+    alone = Batch(rocm_layer(parent, wrapped=False, dtype=torch.bfloat16), rows)
+    OnGpu.reads.clear()
+    alone.build(**gpu_facts(alone))
+    of_the_parent = OnGpu.reads.copy()
+
+    layer.kv_cache = on_gpu(layer.kv_cache)
+    tensors = {name: on_gpu(getattr(batch, name)) for name in ("query", "key", "value")}
+    batch.output = on_gpu(batch.output)
+    library.forget_report()
+    OnGpu.reads.clear()
+    metadata = batch.build(**gpu_facts(batch))
+    batch.forward(metadata, **tensors)
+    with monkeypatch.context() as patch:  # the second is of a layer that was met
+        patch.setattr(engine, "attention_prefill", lambda **_: pytest.fail("a first call"))
+        batch.forward(metadata, **tensors)
+    assert library.launch_calls() == 2
+    assert OnGpu.reads == []
+    assert library.report()["synchronising_calls"] == 0
+    assert not is_built(metadata)
+    assert bool(of_the_parent) == (parent.member == "ROCM_AITER_FA"), "the control"
+
+    batch.output = batch.output.as_subclass(torch.Tensor)
+    assert batch.output.isnan().all(), "it ran before anything waited"
+    library.synchronise(device.memory.stream(0))
+    assert counters.served.tokens == 2 * sum(row.query for row in rows)
+    assert not counters.fallbacks
+    batch.check()
+
+
+GATHERED = [FRESH, DECODE, EXTEND, DECODE]
+
+
+@pytest.mark.parametrize("parent", filter(kernels_read, LAYER_PARENTS), indirect=True, ids=str)
+def test_gathering_rows_waits_for_nothing(layer: Layer, counters: RouteCounters) -> None:
+    batch = Batch(layer, GATHERED)
+    OnGpu.reads.clear()
+    metadata = batch.build(**gpu_facts(batch))
+    assert metadata.hk.mine.gathered
+    assert metadata.hk.theirs.gathered
+    assert OnGpu.reads == []

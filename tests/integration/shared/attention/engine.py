@@ -32,8 +32,6 @@ class AttentionEngine(Protocol):
     """Cached tokens are multiples of it."""
     SHORTEST: int
     """The fewest new tokens of a row: 0 if batches are padded with such."""
-    SPLIT_ROWS: str
-    """Where the plugin holds the function that decides whose a row is."""
 
     def routed(self) -> AbstractContextManager[RouteCounters]:
         """The attention route in this process, and its counters from zero."""
@@ -47,20 +45,12 @@ class AttentionEngine(Protocol):
         """Such a layer, which is measured with prompts of 32 and 128 tokens."""
         ...
 
-    def break_parent(self, patch: pytest.MonkeyPatch) -> None:
-        """Let the engine's own attention divide by zero."""
-        ...
-
     def prompt(self, layer: Any, tokens: int) -> RowTensors:
         """What both sides compute then."""
         ...
 
-    def run(self, layer: Any, rows: Sequence[Row]) -> None:
-        """Random queries, keys and values of `rows` through `layer`."""
-        ...
-
     def check(self, layer: Any, rows: Sequence[Row], seed: int = 0) -> None:
-        """The same, and its output is the reference's."""
+        """Random queries, keys and values of `rows` through `layer`, held to the reference."""
         ...
 
     def whose(self, known: Known, patch: pytest.MonkeyPatch) -> Whose:

@@ -1,5 +1,5 @@
 """Checkpoints with one tensor that is wrong. That every such tensor of every scheme is found is in
-engines/linear/test_broken_checkpoints.py."""
+engines/linear/test_checkpoints.py."""
 
 from __future__ import annotations
 

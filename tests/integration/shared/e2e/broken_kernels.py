@@ -13,7 +13,6 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 ARCH = "gfx950"
@@ -21,12 +20,6 @@ Change = Callable[[int], int]
 
 EXP, SIN = 0x20, 0x29
 """v_exp_f32 and v_sin_f32: opcodes of VOP1, which begins with 0111111 and has them in bits 9-16."""
-WAITCNT, NOP = 0xBF8C, 0xBF80
-
-
-def kernel_computes_wrong() -> None:
-    """One exponential of each kernel is a sine."""
-    use(one_wrong_exponential())
 
 
 def one_wrong_exponential() -> Path:
@@ -36,33 +29,6 @@ def one_wrong_exponential() -> Path:
         return word & ~(0xFF << 9) | SIN << 9
 
     return changed_copy("v_exp_f32", sine, first_only=True, hashed=True)
-
-
-def kernel_does_not_wait() -> None:
-    """No kernel waits for what it loads; the catalogue has the hash of just that file."""
-
-    def nop(word: int) -> int:
-        return NOP << 16
-
-    use(changed_copy("s_waitcnt", nop, first_only=False, hashed=True))
-
-
-def kernel_file_damaged() -> None:
-    """The file is not the one that was catalogued."""
-
-    def flipped(word: int) -> int:
-        return word ^ 1
-
-    use(changed_copy("v_exp_f32", flipped, first_only=True, hashed=False))
-
-
-def use(folder: Path) -> None:
-    """Let emulated devices that are made from now on find their kernels in `folder`."""
-    from hk_backend.devices.hip import emulated
-    from hk_backend.kernels import catalogue
-
-    emulated.catalogue = cache(lambda arch: catalogue(arch, folder))
-    emulated.emulated_device.cache_clear()
 
 
 def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: bool) -> Path:

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.integration.shared.e2e import broken_kernels
-
 
 def extension_missing() -> None:
     """`import hk_backend._cpu` raises ImportError."""
@@ -40,8 +38,5 @@ SABOTAGES: dict[str, Callable[[], None]] = {
         extension_missing,
         extension_raises,
         linear_in_graphs,
-        broken_kernels.kernel_computes_wrong,
-        broken_kernels.kernel_does_not_wait,
-        broken_kernels.kernel_file_damaged,
     )
 }

@@ -3,17 +3,14 @@ and attention backend, HK around it and its kernels in the emulator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import torch
-from hk_sglang.attention import prefill
-from hk_sglang.attention.batch import Plan, plan_batch
 from hk_sglang.attention.server import refuse_server
 from sglang.srt.arg_groups.overrides import resolved_view
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
@@ -30,11 +27,8 @@ from tests.integration.shared.defaults.cells import Cell, judge
 from tests.integration.shared.defaults.models import SINK
 from tests.integration.shared.defaults.table import Found
 from tests.integration.shared.defaults.traffic import AUTO, Step
-from tests.integration.shared.e2e.mutations import CACHE_FAULTS
 
 T = TypeVar("T")
-Tell = Callable[[], object]
-"""Hears of each call with a fault: one that never ran proves nothing."""
 FP8 = torch.float8_e4m3fn
 RANKS = 4
 """Heads are those of one rank of so many: Triton's interpreter needs its time for each."""
@@ -170,35 +164,3 @@ def rounds_queries(server: DefaultServer) -> bool:
 
 def chosen(of: Sequence[T], which: Sequence[bool]) -> list[T]:
     return [each for each, its in zip(of, which, strict=True) if its]
-
-
-# -- faults that a cell must show, by name
-
-
-def take_verify_batches(patch: pytest.MonkeyPatch, tell: Tell) -> None:
-    """HK takes the batches that verify drafts, too, as if they were chunks of prompts."""
-
-    def taken(batch: Any, *rest: Any) -> Plan | None:
-        if not batch.forward_mode.is_target_verify():
-            return plan_batch(batch, *rest)
-        tell()
-        drafts = batch.spec_info.draft_token_num
-        chunk = copy(batch)
-        chunk.forward_mode = ForwardMode.EXTEND
-        chunk.extend_prefix_lens_cpu = batch.seq_lens.tolist()
-        chunk.extend_seq_lens_cpu = [drafts] * len(chunk.extend_prefix_lens_cpu)
-        chunk.extend_seq_lens = batch.seq_lens.new_full(batch.seq_lens.shape, drafts)
-        chunk.seq_lens = batch.seq_lens + drafts
-        plan = plan_batch(chunk, *rest)
-        assert plan is not None
-        return replace(plan, batch=batch)
-
-    patch.setattr(prefill, "plan_batch", taken)
-
-
-def install(name: str, patch: pytest.MonkeyPatch, tell: Tell) -> None:
-    """For as long as `patch` lasts."""
-    if name == take_verify_batches.__name__:
-        take_verify_batches(patch, tell)
-    else:
-        CACHE_FAULTS[name](tell).install(patch)

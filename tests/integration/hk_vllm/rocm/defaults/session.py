@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.hk_vllm.rocm import rocm_platform
-from tests.integration.hk_vllm.rocm.selector_session import load_plugins
+from tests.integration.hk_vllm.rocm.platform_session import load_plugins
 from tests.integration.shared.defaults.models import LAYERS, Attention
 from tests.integration.shared.defaults.traffic import AUTO, E5M2, FP8
 

@@ -1,9 +1,10 @@
-"""Run vLLM's real ROCm selector over many layers, as one process with one GPU: JSON on stdout.
+"""vLLM's real ROCm platform in a process with one GPU: what its selector chooses for many attention
+layers, and on gfx950 the kernel of a linear layer of every checkpoint. JSON on stdout.
 
-    python -m tests.integration.hk_vllm.rocm.selector_session gfx942 [--aiter]
+    python -m tests.integration.hk_vllm.rocm.platform_session gfx942 [--aiter]
 
-Each case is selected three times, with the plugin loaded by vLLM's own loader: as vLLM came,
-with HK_BACKEND=0, with HK_BACKEND=1.
+Three times, with the plugin loaded by vLLM's own loader: as vLLM came, with HK_BACKEND=0, with
+HK_BACKEND=1. What gfx950 serves is asked of its code objects; nothing is computed.
 """
 
 from __future__ import annotations
@@ -114,13 +115,67 @@ def load_plugins(hk_backend: str) -> None:
     vllm.plugins.load_general_plugins()
 
 
+# -- linear layers
+
+KERNELS = ("fp8_linear", "linear_kernel", "kernel", "ocp_mx_linear")
+"""Where vLLM's methods keep a layer's kernel."""
+
+
+def lists() -> dict[str, list[str]]:
+    """The kernels that vLLM tries on ROCm, in their order, by kind of layer."""
+    from vllm.model_executor.kernels import linear
+    from vllm.platforms import PlatformEnum
+
+    return {
+        name: [kernel.__name__ for kernel in by_platform.get(PlatformEnum.ROCM, [])]
+        for name, by_platform in vars(linear).items()
+        if name.startswith("_POSSIBLE_") and isinstance(by_platform, dict)
+    }
+
+
+def layers() -> dict[str, dict[str, str]]:
+    from tests.integration.shared.checkpoints import LAYERS
+
+    names = (name for name in LAYERS if not name.startswith("hk-"))
+    return {name: layer(LAYERS[name].config) for name in names}
+
+
+def layer(config: dict[str, Any]) -> dict[str, str]:
+    """The kernel that vLLM gives to a layer; or its error."""
+    import torch
+
+    from hk_backend.config import get_config
+    from hk_backend.devices.hip.emulated import emulated_device
+    from tests.integration.hk_vllm.linear_layers import config_of, merged
+    from tests.integration.shared.checkpoints import WIDTHS, K
+    from tests.integration.shared.linear.devices import GFX950
+
+    os.environ["HK_DEVICE"] = GFX950
+    get_config.cache_clear()
+    emulated_device("gfx950").memory.tensors_on = "cuda"  # as this platform's tensors say
+    try:
+        made = merged(config_of(config), torch.bfloat16, K, WIDTHS)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    scheme = getattr(made, "scheme", None) or made.quant_method
+    kernels = (getattr(scheme, name, None) for name in KERNELS)
+    kernel = next((kernel for kernel in kernels if kernel is not None), scheme)
+    return {"kernel": type(kernel).__name__}
+
+
 def main(arch: str, aiter: bool) -> None:
     rocm_platform.pretend(arch, aiter)
     answers: dict[str, dict[str, Any]] = {}
-    for phase, hk_backend in (("untouched", None), ("off", "0"), ("on", "1")):
-        if hk_backend is not None:
-            load_plugins(hk_backend)
-        answers[phase] = {f"{layer} / {flag}": select(layer, flag) for layer, flag in CASES}
+    from tests.integration.hk_vllm.linear_layers import alone
+
+    with alone():
+        for phase, hk_backend in (("untouched", None), ("off", "0"), ("on", "1")):
+            if hk_backend is not None:
+                load_plugins(hk_backend)
+            selected = {f"{layer} / {flag}": select(layer, flag) for layer, flag in CASES}
+            found = answers[phase] = {"selected": selected}
+            if arch == "gfx950":
+                found |= {"lists": lists(), "layers": layers()}
     json.dump(answers, sys.stdout)
 
 

@@ -1,0 +1,128 @@
+"""vLLM's own ROCm platform, on a machine without a GPU, with and without the plugin: the attention
+backends that it selects, and its kernels for linear layers, of which HK's come first."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+from hk_vllm.linear.kernels import KERNELS
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+from tests.integration.hk_vllm.rocm.platform_session import CASES, CUSTOM, NO_FLAG, ROCM_BACKENDS
+from tests.integration.hk_vllm.rocm.pretending import answers_of
+from tests.integration.shared.checkpoints import LAYERS
+from tests.integration.shared.linear.devices import GFX950, unserved
+from tests.integration.shared.linear.rotated import only_hk
+
+UNIFORM_BATCH = 2
+"""AttentionCGSupport: graphs of uniform decode batches, the most that a routed builder may have."""
+ORIGINAL = {AttentionBackendEnum[name].value for name in ROCM_BACKENDS}
+"""The classes in vLLM's source, whatever has been registered."""
+
+
+class Machine(NamedTuple):
+    """`aiter`: it is there, and VLLM_ROCM_USE_AITER is set."""
+
+    arch: str
+    aiter: bool
+
+
+MACHINES = [Machine("gfx942", True), Machine("gfx950", False), Machine("gfx950", True)]
+on_each = pytest.mark.parametrize("machine", MACHINES, ids=lambda of: "-".join(map(str, of)))
+on_gfx950 = pytest.mark.parametrize("machine", MACHINES[1:], ids=["torch", "aiter"])
+NAMES = [name for name in LAYERS if not name.startswith("hk-")]
+OURS = {
+    "block": "HKFp8BlockLinearKernel",
+    "tensor": "HKFp8LinearKernel",
+    "channel": "HKFp8LinearKernel",
+}
+"""By what shares a scale; of layers with quantised activations."""
+
+
+@cache
+def found_on(machine: Machine) -> dict[str, dict[str, Any]]:
+    """The answers of `platform_session` in a process of its own."""
+    arguments = machine.arch, *["--aiter"] * machine.aiter
+    found: dict[str, dict[str, Any]]
+    found = answers_of("platform_session", *arguments, aiter=machine.aiter)
+    return found
+
+
+@on_each
+def test_switched_off_nothing_differs(machine: Machine) -> None:
+    found = found_on(machine)
+    assert found["off"] == found["untouched"]
+    assert {answer.get("path") for answer in found["off"]["selected"].values()} >= ORIGINAL
+
+
+@on_each
+def test_wrapped_selections_are_the_same_with_hk_on_top(machine: Machine) -> None:
+    """With no flag and with each backend's flag: HK's class over the one that vLLM chose. CUSTOM is
+    what no flag chooses."""
+    wrapped = set()
+    selections = {phase: of["selected"] for phase, of in found_on(machine).items()}
+    for layer, flag in CASES:
+        case = f"{layer} / {flag}"
+        found, stock = selections["on"][case], selections["untouched"][case]
+        if flag == CUSTOM:
+            assert found == selections["on"][f"{layer} / {NO_FLAG}"], layer
+            assert "must be registered" in selections["off"][case]["error"], layer
+        elif "error" in stock or stock["path"] not in ORIGINAL:
+            assert found == stock, case
+        else:
+            assert_wraps(found, stock, case)
+            wrapped.add(stock["path"])
+    assert wrapped == ORIGINAL
+
+
+def assert_wraps(found: dict[str, Any], stock: dict[str, Any], case: str) -> None:
+    """`found` is a class of HK's that differs from `stock` in builder and implementation only."""
+    assert "error" not in found, f"{case}: {found}"
+    for part in ("backend", "builder", "impl"):
+        assert found[part][0].startswith("hk_vllm."), case
+        own = [path for path in found[part] if not path.startswith("hk_vllm.")]
+        assert own == stock[part], f"{case}: {part}"
+    # the runner finds the class again by its module and name
+    assert found["backend"][0] == found["path"], case
+    assert found["graphs"] == min(stock["graphs"], UNIFORM_BATCH), case
+    for key in ("name", "writes_in_forward", "block_sizes", "layouts"):
+        assert found[key] == stock[key], f"{case}: {key}"
+
+
+# -- linear layers
+
+
+@on_gfx950
+def test_first_in_every_list_and_the_rest_behind_it(machine: Machine) -> None:
+    before, after = (found_on(machine)[phase]["lists"] for phase in ("untouched", "on"))
+    assert set(KERNELS) <= set(before)
+    for name, kernels in before.items():
+        ours = [KERNELS[name].__name__] if name in KERNELS else []
+        assert after[name] == ours + kernels, name
+
+
+@on_gfx950
+@pytest.mark.parametrize("name", NAMES)
+def test_who_computes_a_layer(machine: Machine, name: str) -> None:
+    """HK what gfx950 has kernels for; vLLM's own choice, or its error and HK's reason, the rest.
+
+    Nobody a rotated layer that HK has no kernel for, whatever vLLM would choose."""
+    checkpoint = LAYERS[name]
+    stock, found = (found_on(machine)[phase]["layers"][name] for phase in ("untouched", "on"))
+    why = unserved(GFX950, checkpoint.scale_kind)
+    if not why:
+        weight_only = checkpoint.activations == "none"
+        kernel = "HKWeightOnlyFp8LinearKernel" if weight_only else OURS[checkpoint.scale_kind]
+        assert found == {"kernel": kernel}
+    elif checkpoint.rotation:
+        expected = only_hk(why, checkpoint.rotation, layer="model.qkv_proj")
+        assert re.match(f"(?s)RotationError: {expected}", found["error"])
+    elif "kernel" in stock:
+        assert found == stock
+    else:
+        assert re.search(why, found["error"])
+        for line in stock["error"].splitlines():
+            assert line in found["error"]
