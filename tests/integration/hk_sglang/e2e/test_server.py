@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,42 +16,27 @@ from tests.integration.shared.e2e.engine import Checkpoint
 from tests.integration.shared.e2e.scenario import Answer, Round
 from tests.proof.measured import note_engine
 
-pytestmark = pytest.mark.engine_proof
-
 ARGUMENTS = [
     *("--chunked-prefill-size", "256", "--page-size", "16", "--random-seed", "0"),
     *("--max-total-tokens", "4096", "--max-running-requests", "8"),
 ]
 
 
-@pytest.fixture(scope="module")
-def running(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
-    """SGLang's own server."""
-    with serving.server(Sglang(), checkpoint("tiny-64"), folder, ARGUMENTS, ENVIRONMENT) as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    """The server, which this test reads."""
-    note_engine(running.name)
-    return running
-
-
-def test_generate_and_benchmark_client(
-    server: Server, checkpoint: Checkpoint, tmp_path: Path
+@pytest.mark.engine_proof
+def test_its_answers_its_benchmark_client_and_its_metrics(
+    checkpoint: Checkpoint, folder: Path
 ) -> None:
-    serving.assert_true_completions(lambda prompt: generate(server, prompt), checkpoint("tiny-64"))
-    sizes = serving.INPUT_LEN, 8, serving.PROMPTS, 4, 0
-    load = Load(server.url, server.name, server.model, *sizes, tmp_path / "run")
-    serving.assert_counted(server, lambda: benchmark(load))
-
-
-def test_its_own_metrics(server: Server) -> None:
-    """HK's plugin is loaded before SGLang prepares its counters, and must not spoil them."""
-    text = httpx.get(f"{server.url}/metrics", timeout=30).text
-    assert "sglang:time_to_first_token_seconds_count" in text
-    assert "hk_backend_layers_total" in text
+    """One test, so that its record has what the server's processes cost: they end within it."""
+    model = checkpoint("tiny-64")
+    with serving.server(Sglang(), model, folder, ARGUMENTS, ENVIRONMENT) as server:
+        note_engine(server.name)
+        serving.assert_true_completions(lambda prompt: generate(server, prompt), model)
+        sizes = serving.INPUT_LEN, 8, serving.PROMPTS, 4, 0
+        load = Load(server.url, server.name, server.model, *sizes, folder / "run")
+        serving.assert_counted(server, lambda: benchmark(load))
+        metrics = httpx.get(f"{server.url}/metrics", timeout=30).text
+    assert "sglang:time_to_first_token_seconds_count" in metrics
+    assert "hk_backend_layers_total" in metrics, "HK's plugin spoiled SGLang's counters"
 
 
 def generate(server: Server, prompt: list[int]) -> Answer:
