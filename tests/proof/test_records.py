@@ -8,14 +8,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.progress import Progress
 
 from hk_backend.kernels import catalogue
-from tests.proof import plugin, records
-from tests.proof.kernel_digest import kernel_digest
+from tests.proof import plugin, product_digest, records
+from tests.proof.kernel_digest import digest, kernel_digest
 from tests.proof.plugin import Seen
-from tests.proof.records import Record, RecordError
+from tests.proof.proofs import EngineProof
+from tests.proof.prover import Prover
+from tests.proof.records import Key, Record, RecordError
 
 RECORD = Record(
     check="test_gemm::test_zeros",
@@ -102,6 +107,51 @@ def test_a_repeat_that_differs_from_its_record_is_red(
     for line in judge._different:
         assert f"{RECORD.check} of {RECORD.name}: {ran} cases ran, worst error {worst}" in line
         assert f"make prove FRESH=1 ONLY={RECORD.check}" in line
+
+
+def test_an_engine_s_record_is_valid_while_test_and_product_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    definitions = (("tests.proof.records", "read"),)  # any
+    key = Key("hk_vllm/e2e/test_it::test_it", digest("backend-0"))
+    case = EngineProof(key, "backend-0", "engine_vllm", "vllm", definitions)
+    record = replace(RECORD, check=key.check, subject=key.subject)
+    record = replace(record, test=case.test, runtime=case.runtime)
+    assert case.why_invalid(record) == ""
+    assert case.why_invalid(None) == "no record"
+    assert case.why_invalid(replace(record, test="0" * 16)) == "its test has changed"
+    product_digest.product_digest.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(product_digest, "versions", lambda engine: ("0.99", "2.13"))
+        assert "the product, or the version" in case.why_invalid(record)
+    product_digest.product_digest.cache_clear()
+    assert case.why_invalid(record) == ""
+
+
+@pytest.mark.parametrize("outcomes", [(True, False), (False, True), (False, False)])
+def test_a_record_is_of_all_cases_and_a_check_that_fails_loses_it(
+    outcomes: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    monkeypatch.setattr(records.write, "__defaults__", (tmp_path,))
+    case = {"check": RECORD.check, "subject": RECORD.subject, "name": RECORD.name, "of": 2}
+    case |= {"test": RECORD.test, "runtime": RECORD.runtime, "source": "gemm"}
+    case |= {"ran": 3, "worst": 0.5, "seconds": 1.0}
+
+    def run(*outcomes: bool) -> None:
+        prover = Prover(Progress(disable=True), {RECORD.key: 1.0}, 2)
+        said = {"when": "call", "nodeid": "n", "user_properties": [(plugin.PROPERTY, case)]}
+        for passed in outcomes:
+            report: Any = SimpleNamespace(passed=passed, failed=not passed, **said)
+            prover.pytest_runtest_logreport(report)
+
+    run(True)
+    assert records.read(tmp_path) == {}
+    run(True, True)
+    (record,) = records.read(tmp_path).values()
+    assert (record.key, record.cases, record.seconds) == (RECORD.key, 6, 2.0)
+    run(*outcomes)
+    assert records.read(tmp_path) == {}
 
 
 def test_every_shipped_kernel_is_proved() -> None:

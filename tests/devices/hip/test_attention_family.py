@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip.attention_family import verdict
+from hk_backend.devices.hip.attention_family import STORED, verdict
 from hk_backend.kernels import Catalogue, Family, catalogue
 from hk_backend.ops import AttentionRequest
-from hk_backend.terms.verdict import Verdict
+from hk_backend.terms.verdict import Verdict, refused
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 
 LLAMA = AttentionRequest(
@@ -90,3 +90,53 @@ def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> No
     assert why in refusal.why
     assert "\n" not in refusal.why
     assert "kernels have no size" in verdict(LLAMA, NO_KERNELS, never_asked).why
+
+
+SINKS, BY_TOKEN = {"has_sinks": True}, ("B H D/x N x", "B H N/x D x")
+SERVED = [
+    (LLAMA, "packed", "none"),
+    (packed(kv_dtype=None, causal=False), "packed", "none"),
+    (packed(head_size=72), "packed", "none"),
+    (packed(head_size=256), "packed", "none"),
+    (packed(head_size=192, head_size_v=128), "packed", "none"),
+    (packed(causal=False, **SINKS), "packed", "window"),
+    (packed(logits_soft_cap=1024.0, causal=False), "packed", "capped"),
+    (packed(logits_soft_cap=0.0), "packed", "none"),
+    (packed(has_alibi=True), "packed", "alibi"),
+    (paged(block_size=48), "paged", "none"),
+    (paged(block_size=None, cache_layouts=None), "paged", "none"),
+    (paged(head_size=256, kv_dtype=E4M3, sliding_window=1), "paged", "window"),
+    (paged(head_size=192, head_size_v=128, sliding_window=9), "paged", "window"),
+    (paged(logits_soft_cap=50.0, **WINDOW, **SINKS), "paged", "capped"),
+    (paged(logits_soft_cap=50.0, kv_dtype=E4M3), "paged", "capped"),
+    (paged(has_alibi=True, **WINDOW, **SINKS), "paged", "alibi"),
+    (paged(block_size=1, **WINDOW, **SINKS), "tokens", "window"),
+    (paged(block_size=1, kv_dtype=E5M2), "tokens", "none"),
+    (paged(block_size=24, kv_dtype=E4M3), "any_pages", "none"),
+    (paged(head_size=128, head_size_v=192, cache_layouts=BY_TOKEN), "split", "none"),
+    (paged(block_size=32, kv_dtype=E5M2, cache_layouts=BY_TOKEN), "split", "none"),
+    (paged(has_alibi=True, cache_layouts=SPLIT_BY_CHANNEL), "split", "alibi"),
+]
+
+
+@pytest.mark.parametrize(("request_", "keys", "mask"), SERVED)
+def test_served(request_: AttentionRequest, keys: str, mask: str, kernels: Catalogue) -> None:
+    """By the kernels whose facts are those of the request; the largest head is padded."""
+    asked: list[Family] = []
+
+    def usable(found: Family) -> Verdict:
+        asked.append(found)
+        return refused("this very machine")
+
+    assert verdict(request_, kernels, usable).why == "this very machine"
+    ((kernel, *_),) = asked
+    largest = max(request_.head_size, request_.value_size)
+    own = request_.value_size == request_.head_size and largest in (64, 128, 256)
+    expected = {
+        "keys": keys,
+        "mask": mask,
+        "padded": not own,
+        "head_size": largest if own else 128 if largest <= 128 else 256,
+        "stored": STORED[request_.kv_dtype or request_.dtype],
+    }
+    assert {name: kernel.facts[name] for name in expected} == expected

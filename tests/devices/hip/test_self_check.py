@@ -175,6 +175,8 @@ def test_a_kernel_is_checked_once_on_each_gpu(
     for index in (0, 1, 1, 0):
         assert bool(device.verify(attention, KERNEL, index)) == (not index)
     assert asked == [0, 1]
+    assert device.verify(linear, replace(KERNEL, operator="gemm"), 0)
+    assert asked == [0, 1, 0], "operators whose kernels share a name share no verdict"
 
 
 @pytest.mark.parametrize("scale", ["key_scale", "value_scale"])

@@ -68,13 +68,15 @@ def test_what_a_launch_has_got_lives_on(
 def test_a_weight_is_loaded_again_after_inference(
     workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
-    """torch refuses to write to what was made in inference mode outside of it."""
+    """torch refuses to write to what was made in inference mode outside of it. The counters are
+    zero again: an engine that slept has given its memory away."""
     with torch.inference_mode():
         workspaces.of(0, streams[0], KIB).arrived.fill_(1)
     workspaces.reserve(0, 2 * KIB)
-    workspaces.of(0, streams[0], KIB)
+    workspaces.of(0, streams[0], KIB).arrived.fill_(3)
     with torch.inference_mode():
         workspaces.reserve(0, KIB)
+    assert not workspaces.of(0, streams[0], KIB).arrived.any()
 
 
 def test_the_spare_one_is_for_a_capture(
