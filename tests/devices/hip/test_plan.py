@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +16,12 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.plan import Prepared
+from hk_backend.kernels import KernelEntry, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
+from tests.kernels.catalogues import selected
 from tests.ops.cases import Case, make
 
 FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
@@ -268,3 +273,49 @@ def test_rows_that_are_refused(
     rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
     with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
         device.plan_prefill(**{**rows, name: change(rows[name])}, num_tokens=38)
+
+
+TILES = {256: 4, 128: 8, 64: 16}
+"""Of 512 tokens in one request, for each KV head: as many as its heads' rows fill."""
+WHOLE = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed")
+KERNELS = tuple(
+    replace(WHOLE, name=f"rows_{rows}", tile=replace(WHOLE.tile, rows=rows)) for rows in TILES
+)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(
+    ("compute_units", "wrong", "rows"),
+    [(24, set(), 128), (64, set(), 64), (24, {128}, 64), (1, set(TILES), 0)],
+)
+def test_the_tile_that_is_planned_of_those_that_pass_their_self_check(
+    compute_units: int,
+    wrong: set[int],
+    rows: int,
+    prepared: bool,
+    library: EmulatedLibrary,
+    streams: dict[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is launched is known by its grid. What was prepared was for a step of another size."""
+
+    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
+        return refused(f"{kernel.name} is wrong") if kernel.tile.rows in wrong else SERVED
+
+    monkeypatch.setattr(library, "compute_units", lambda index: compute_units)
+    known = replace(catalogue("gfx950"), families={"attention_prefill": KERNELS})
+    device = OnTheHost(library, known, check=check)
+    first, call = (Call(packed(((n, n),)).but(head_size=128)) for n in (5, 512))
+    if not wrong:
+        step = attention_plan.Step(512, 1, 0, 4, 2, 128)
+        assert attention_plan.choose(step, compute_units, tuple(TILES), parts=False).rows == rows
+    why = "rows_256 is wrong; rows_128 is wrong; rows_64 is wrong"
+    with contextlib.nullcontext() if rows else pytest.raises(DeviceError, match=why):
+        if prepared:
+            assert first.prepared(device).launch(call.plan(device), call.tensors)
+        else:
+            device.run(AttentionArguments(**call.made, out=call.out))
+    library.synchronise(streams[0])
+    launched = library.report()["kernels"].values()
+    waves = [each["counters"]["by_mnemonic"]["s_endpgm"] for each in launched]
+    assert waves == ([2 * TILES[rows] * WHOLE.block // 64] if rows else [])
