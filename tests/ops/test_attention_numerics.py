@@ -149,6 +149,7 @@ def call_with_infinities(scores: torch.Tensor) -> Call:
 
 
 LONG = {
+    "fresh prompt": Case(lengths=((2200, 2200),), num_heads=1),
     "20000 keys": Case(lengths=((3, 20000),)),
     "not causal": Case(lengths=((50, 4500),), causal=False),
     "long window": Case(lengths=((40, 9000),), sliding_window=4096, sinks=True),

@@ -12,7 +12,7 @@ from hk_backend.ops import PagedKV
 from tests.ops.cases import Call, Case, int32, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
-from tests.ops.strategies import DTYPES, FP8_DTYPES
+from tests.ops.strategies import DTYPES, FP8_DTYPES, SCALE_KINDS
 
 RAGGED = ((1, 40), (0, 6), (35, 35), (20, 150), (3, 128), (0, 0), (2, 17))
 HEAD_SIZES = (64, 16, 80, 128, 96, 256)
@@ -49,6 +49,15 @@ def test_every_finite_fp8_code(dtype: torch.dtype, layout: str, isa: str) -> Non
     paged = make(case.but(layout=layout, block_size=1))
     fill(paged, call["key"], call["value"])
     check(paged | {"query": call["query"]})
+
+
+@pytest.mark.parametrize("k_scale", SCALE_KINDS)
+@pytest.mark.parametrize("v_scale", SCALE_KINDS)
+def test_fp8_scales(k_scale: str, v_scale: str) -> None:
+    case = Case(RAGGED[2:], 6, 3, dtype=torch.bfloat16, k_scale=k_scale, v_scale=v_scale)
+    packed, paged = (case.but(kv_dtype=kv_dtype) for kv_dtype in FP8_DTYPES)
+    check(make(packed))
+    check(make(paged.but(layout="one [B,H,N,2D]", sinks=True, logits_soft_cap=20.0)))
 
 
 def fill(call: Call, keys: torch.Tensor, values: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ import torch
 from hk_backend import reference
 from hk_backend.ops import linear
 from hk_backend.terms.weight_format import FORMATS
-from tests.ops.linear_cases import KINDS, Case, Layer, make
+from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
 from tests.ops.linear_oracle import check_result
 from tests.ops.test_linear_on_gfx950 import SERVED
 
@@ -61,6 +61,29 @@ def test_scales_that_came_with_the_codes_count(kind: tuple[str, str, str], on_gf
     check_result(replace(layer, input_scale=OTHER_SCALE), found)
     with pytest.raises(AssertionError):
         check_result(layer, found)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] != "token_block"])
+def test_scales_of_rows_or_of_all(kind: tuple[str, str, str], on_gfx950: None) -> None:
+    """Kernels that round before the operator need not do as it would."""
+    layer = make(Case(*kind, m=9, out_dtype=torch.bfloat16))
+    weight = layer.pack()
+    for granularity in ("token", "tensor"):
+        codes, scales = reference.quantize_fp8(layer.x, granularity)
+        for _ in range(2):  # the second call repeats a launch
+            out = linear(codes, weight, layer.bias, layer.out_dtype, scales)
+            check_result(replace(layer, activations=granularity), out)
+
+
+@pytest.mark.parametrize("layout", X_LAYOUTS)
+def test_strides(layout: str, on_gfx950: None) -> None:
+    layer = make(Case("fp8_e4m3fn", "token", "channel", m=6))
+    codes, scales = quantised(layer)
+    hostile = laid_out(codes.view(torch.uint8), layout).view(torch.float8_e4m3fn)
+    apart = torch.full((6, 3), torch.nan)[:, 1:2]
+    apart.copy_(scales)
+    found = run(layer, hostile, apart.view(*hostile.shape[:-1], 1))
+    check_result(layer, found.reshape(6, -1))
 
 
 def test_a_nan_code_makes_its_row_nan(on_gfx950: None) -> None:

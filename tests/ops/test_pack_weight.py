@@ -166,3 +166,13 @@ def test_parameters_are_packed_where_no_gradient_is_recorded() -> None:
     with torch.no_grad():
         weight = pack_weight(torch.nn.Parameter(torch.ones(2, 8)), "fp32")
     assert not weight.data.requires_grad
+
+
+def test_packing_does_not_keep_the_original() -> None:
+    layer = make(Case("fp8_e4m3fn", scale_kind="block", n=130))
+    weight = pack_weight(layer.weight, layer.format, layer.scales)
+    want = linear(layer.x, weight)
+    layer.weight.view(torch.uint8).fill_(0)
+    assert layer.scales is not None
+    layer.scales.fill_(7.0)
+    assert torch.equal(linear(layer.x, weight), want)

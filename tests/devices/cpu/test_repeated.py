@@ -99,6 +99,13 @@ def test_another_weight_at_the_same_address_is_not_taken(
         assert repeat(device, weight, x) is None
     with pytest.raises(ValueError, match=r"weight\.data"):
         run(device, shorter, x)
+    ones, twos = (
+        PackedWeight(packed.data, torch.full((N,), factor), None, None, *fields(packed))
+        for factor in (1.0, 2.0)
+    )
+    run(device, ones, x)
+    assert repeat(device, ones, x) is not None
+    assert repeat(device, twos, x) is None, "the kept call holds the addresses of its own factors"
 
 
 def fields(packed: PackedWeight) -> tuple[str, int, int, str, str]:
