@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.fault import Fault
 from tests.mutants.judge import Judge
-from tests.mutants.tree import Outcome
+from tests.mutants.tree import NOT_FOUND, Outcome
 
 FAULT = Fault("routing", "", "hk_backend/x.py", "", "a", "b")
 GOOD, BAD = "tests/test_x.py::test_good", "tests/test_x.py::test_bad"
@@ -77,3 +77,20 @@ def test_tests_that_have_gone_are_not_asked() -> None:
 
     assert believed(answer, BAD, GOOD) == GOOD
     assert believed(lambda *_: Outcome("", 1, 0, frozenset({"another name"})), BAD) == ""
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_tests_that_cannot_be_collected_count_if_the_fault_is_why(always: bool) -> None:
+    def answer(_: Sequence[str], faulty: bool) -> Outcome:
+        return Outcome("collection" if faulty or always else "", 1, 0)
+
+    assert believed(answer, "tests") == ("" if always else "collection")
+
+
+def test_the_names_that_pytest_does_not_find() -> None:
+    log = (
+        "ERROR: file or directory not found: tests/test_gone.py::test_x[1-a]\n"
+        "ERROR: not found: /tree/tests/test_x.py::test_gone\n"
+    )
+    names = ["tests/test_gone.py::test_x[1-a]", "/tree/tests/test_x.py::test_gone"]
+    assert NOT_FOUND.findall(log) == names

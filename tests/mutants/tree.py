@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ IMPORTED = {
 }
 """The modules that a process imports before it forks, in vLLM's environment and in SGLang's."""
 QUIET = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=short")
-NOT_FOUND = "ERROR: not found: "
+NOT_FOUND = re.compile(r"^ERROR: (?:file or directory )?not found: (.*)$", re.MULTILINE)
 UNUSABLE = 4
 """pytest's exit code for names that it does not find, or a conftest that fails."""
 _moments = itertools.count(1_500_000_000)
@@ -165,9 +166,8 @@ class Tree:
         return Outcome("" if gone else failed, used, len(tests), gone)
 
     def _not_found(self) -> Iterator[str]:
-        for line in (self.folder / "build" / "run.log").read_text().splitlines():
-            if line.startswith(NOT_FOUND):
-                yield line.removeprefix(NOT_FOUND).removeprefix(f"{self.folder}/")
+        for name in NOT_FOUND.findall((self.folder / "build" / "run.log").read_text()):
+            yield name.removeprefix(f"{self.folder}/")
 
     def _ask(self, sglang: bool, **job: object) -> tuple[int | None, float]:
         zygote = self._zygotes.get(sglang)
