@@ -98,6 +98,21 @@ def test_columns_of_a_rank(name: str, number: int) -> None:
     check_result(shard, layer.quant_method.apply(layer, x))
 
 
+def test_an_adapter_around_a_layer() -> None:
+    """It gets the inputs as they came, and adds to what HK makes of them."""
+    scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
+    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
+    layer = row_parallel(LINEAR, scheme.config, 0, whole, ranks=1)
+    a = torch.randn(4, K, generator=generator).bfloat16()
+    b = torch.randn(WIDTHS[0], 4, generator=generator).bfloat16()
+    plain = layer.quant_method.apply(layer, x_of())
+    added = LINEAR.adapted(layer, x_of(), a, b) - plain
+    expected = x_of().double() @ a.double().T @ b.double().T
+    # the adapter's middle and the sum are rounded to bfloat16
+    assert (added.double() - expected).norm() < 3 * 2.0**-8 * (expected.norm() + plain.norm())
+    assert expected.norm() > plain.norm() / 4, "it matters"
+
+
 @pytest.mark.parametrize(
     ("format", "rotation", "dtype"),
     [
@@ -128,6 +143,16 @@ def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype)
         turned = [replace(each, activations="mx_rotated", rotation=other) for each in shards]
         with pytest.raises(AssertionError):
             check_shards(turned, out)
+
+
+def test_a_rotation_that_does_not_fit_a_layer() -> None:
+    """While loading: what is asked for, or an error; without an option, what fits."""
+    why = "192 input features are not a multiple of the rotation, 128"
+    config = LINEAR.online("hk_mxfp4")
+    LINEAR.merged(config, torch.bfloat16, 96, WIDTHS)
+    config.options.rotation = 128
+    with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
+        LINEAR.merged(config, torch.bfloat16, 192, WIDTHS)
 
 
 # -- refused
