@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,10 @@ from hk_sglang.linear.head import why_table_stays
 from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from sglang.srt.runtime_context import get_context
+from sglang.srt.server_args import ServerArgs
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
@@ -74,6 +77,24 @@ def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert model.why_left(layer) == why
     assert layer.weight.shape == (64, K)
     assert model.why_left(loaded(linear_layers)) != why
+
+
+@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
+def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
+    """Before anything is loaded, which has another default device."""
+    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
+    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
+    args = ServerArgs(model_path="dummy")
+    runner, loads = SimpleNamespace(model_config=config, server_args=args, device=device), []
+
+    def load_model(runner: Any) -> None:
+        runner.model = torch.nn.Module()
+        loads.append(runner)
+
+    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
+    with nullcontext() if served else pytest.raises(ValueError, match=why):
+        model._load(load_model, runner)
+    assert bool(loads) is served
 
 
 # -- LM heads, wherever a model keeps them
@@ -139,6 +160,16 @@ def test_an_embedding_that_computes_the_logits() -> None:
     fill(table, seed=5)
     assert table.hk_data.data_ptr() == address
     assert_logits(whole, table, seed=5)
+
+
+@pytest.mark.parametrize("stage", ["another", "this"])
+def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
+    """The logits processor is on every one, the head on the last."""
+    table = table_of()
+    head = PPMissingLayer() if stage == "another" else table_of(ParallelLMHead, seed=1)
+    model.account(Model(head, table))
+    assert not is_attached(table)
+    assert is_attached(head) == (stage == "this")
 
 
 def test_an_embedding_of_torchs() -> None:
