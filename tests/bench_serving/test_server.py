@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,25 @@ def test_a_client_s_result_has_the_same_names(engine: Engine, text: str, tmp_pat
     file.write_text('{"completed": ')
     with pytest.raises(json.JSONDecodeError):
         engine.read_result(file)
+
+
+@pytest.mark.parametrize(
+    ("engine", "log", "cores"),
+    [
+        (VLLM, "local_rank=0, core ids=[0, 1]\nlocal_rank=1, core ids=[2]\n", "0, 1; 2"),
+        (SGLANG, "init_threads_binding: world_size=1, local_omp_cpuid=0-31\n", "0-31"),
+        (SGLANG, "local_omp_cpuid=0,1\ninit_cpu_threads_env and shared memory ... is disabled", ""),
+    ],
+)  # fmt: skip
+def test_bound_cores_are_read_from_the_log(engine: Engine, log: str, cores: str) -> None:
+    assert engine.cores(log) == cores
+
+
+@each_engine
+def test_a_server_is_told_model_name_and_dtype(engine: Engine, tmp_path: Path) -> None:
+    settings = dict(pairwise(engine.server_arguments(tmp_path, "its-name", "float32")))
+    assert (settings["--served-model-name"], settings["--dtype"]) == ("its-name", "float32")
+    assert str(tmp_path) in settings.values()
 
 
 def test_sglang_s_test_platform_is_for_machines_without_a_gpu(

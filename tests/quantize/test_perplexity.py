@@ -184,6 +184,16 @@ def test_what_each_costs(model: Path, tmp_path: Path, text: Path) -> None:
         assert cost["perplexity"] == pytest.approx(expected, rel=1e-5), name
 
 
+def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
+    """Rounding the activations too changes the answer: it is in the measurement."""
+    results = []
+    for activations in ("", "none"):
+        job = finished(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
+        results.append(perplexity.measure(job, text))
+    assert results[0]["before"] == results[1]["before"]
+    assert results[0]["after"] != pytest.approx(results[1]["after"], rel=1e-3)
+
+
 def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) -> None:
     """Its key, and its perplexity, that of a model with these rows in both places."""
     change_config(writable, tie_word_embeddings=True)
@@ -249,6 +259,14 @@ def tie(model: Path, head: torch.Tensor | None = None) -> Path:
     table = load_file(model / WEIGHTS)[EMBEDDING].clone()
     change_weights(model, {HEAD: table if head is None else head})
     return model
+
+
+def test_a_head_like_the_embedding(writable: Path, tmp_path: Path) -> None:
+    """It is tied: they may share the packed table."""
+    source = open_source(tie(writable))
+    assert (source.head_table, source.has_other_head) == (EMBEDDING, False)
+    finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
+    assert config_of(tmp_path / "out")["tie_word_embeddings"] is True
 
 
 @pytest.mark.parametrize("where", ["first", "last", "shape"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from sglang.srt.runtime_context import get_context
-from sglang.srt.server_args import ServerArgs
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
@@ -77,24 +75,6 @@ def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert model.why_left(layer) == why
     assert layer.weight.shape == (64, K)
     assert model.why_left(loaded(linear_layers)) != why
-
-
-@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
-def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
-    """Before anything is loaded, which has another default device."""
-    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
-    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
-    args = ServerArgs(model_path="dummy")
-    runner, loads = SimpleNamespace(model_config=config, server_args=args, device=device), []
-
-    def load_model(runner: Any) -> None:
-        runner.model = torch.nn.Module()
-        loads.append(runner)
-
-    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
-    with nullcontext() if served else pytest.raises(ValueError, match=why):
-        model._load(load_model, runner)
-    assert bool(loads) is served
 
 
 # -- LM heads, wherever a model keeps them

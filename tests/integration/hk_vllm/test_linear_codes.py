@@ -230,13 +230,9 @@ def patterns(fused: Any, linear_rank: None) -> PatternMatcherPass:
     from vllm.compilation.passes.fusion import rms_quant_fusion
 
     found = PatternMatcherPass()
-
-    @enable_fake_mode
-    def register() -> None:
-        rms_quant_fusion.RMSNormStaticQuantPattern(EPSILON, FP8).register(found)
-        rms_quant_fusion.RMSNormDynamicQuantPattern(EPSILON, FP8).register(found)
-
-    register()
+    for kind in ("Static", "Dynamic"):
+        pattern = getattr(rms_quant_fusion, f"RMSNorm{kind}QuantPattern")
+        enable_fake_mode(lambda pattern=pattern: pattern(EPSILON, FP8).register(found))()
     return found
 
 

@@ -43,7 +43,6 @@ from hk_backend.engine.linear.heads import Head, asking
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
-from hk_backend.engine.strict import StrictError
 from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.routes import Tally, routes
@@ -187,16 +186,6 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert embedding.hk_data.data_ptr() == address
     heads.assert_computes(linear_layers, whole, table(seed=5), KEPT)
     assert torch.equal(embedding(torch.tensor([3])), table(seed=5)[[3]]), "an embedding no more"
-
-
-def test_it_cannot_be_served(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
-    whole = with_logits(embed_tokens=table_of())
-    model.account(whole)
-    assert routes.counters("linear").layers_left == {IN_FLOAT32: 1}
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match=f"embed_tokens would fall back: {IN_FLOAT32}"):
-        model.account(whole)
 
 
 def test_an_embedding_that_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,16 +145,6 @@ def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype)
             check_shards(turned, out)
 
 
-def test_a_rotation_that_does_not_fit_a_layer() -> None:
-    """While loading: what is asked for, or an error; without an option, what fits."""
-    why = "192 input features are not a multiple of the rotation, 128"
-    config = LINEAR.online("hk_mxfp4")
-    LINEAR.merged(config, torch.bfloat16, 96, WIDTHS)
-    config.options.rotation = 128
-    with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
-        LINEAR.merged(config, torch.bfloat16, 192, WIDTHS)
-
-
 # -- refused
 
 
