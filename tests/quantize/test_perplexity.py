@@ -261,14 +261,6 @@ def tie(model: Path, head: torch.Tensor | None = None) -> Path:
     return model
 
 
-def test_a_head_like_the_embedding(writable: Path, tmp_path: Path) -> None:
-    """It is tied: they may share the packed table."""
-    source = open_source(tie(writable))
-    assert (source.head_table, source.has_other_head) == (EMBEDDING, False)
-    finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
-    assert config_of(tmp_path / "out")["tie_word_embeddings"] is True
-
-
 @pytest.mark.parametrize("where", ["first", "last", "shape"])
 def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path) -> None:
     """It is the model's head, in one value or in its shape; the new config says so."""

@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.post_grad import view_to_reshape
-from torch._inductor.pattern_matcher import PatternMatcherPass
-from vllm.compilation.passes.inductor_pass import enable_fake_mode, pass_context
-from vllm.compilation.passes.utility.noop_elimination import NoOpEliminationPass
-from vllm.config import get_current_vllm_config
-from vllm.config.utils import Range
 from vllm.model_executor.layers.fusion.quant_activation import (
     QuantizedActivation,
 )
-from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
     GroupShape,
@@ -38,7 +29,7 @@ from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, x_of
 from tests.integration.shared.e2e.inside import launches
-from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
+from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards, layer_of, values
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
@@ -48,7 +39,6 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 
 BF16 = torch.bfloat16
 FP8 = torch.float8_e4m3fn
-EPSILON = 1e-6
 TAKEN = {
     "fp8-static": (kFp8StaticTensorSym, "tensor"),
     "fp8-dynamic": (kFp8DynamicTensorSym, "tensor"),
@@ -180,101 +170,6 @@ def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> 
     assert not read
     load(layer, checkpoint.tensors())
     assert read == [layer]
-
-
-# -- vLLM's fusion of a norm with the rounding of what it gives to a linear layer of HK's
-
-
-@pytest.fixture(scope="module")
-def fused() -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor]]]:
-    """The calls of vLLM's fused kernels, with the codes and scales that they made. vLLM has them in
-    its GPU builds only: here they are written in torch."""
-    calls: list[tuple[str, torch.Tensor, torch.Tensor]] = []
-
-    def normed(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-        rows = x.float()
-        return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + epsilon) * weight.float()
-
-    def static(result: Any, x: Any, weight: Any, scale: Any, epsilon: float) -> None:
-        result.copy_((normed(x, weight, epsilon) / scale).clamp(-448, 448).to(FP8))
-        calls.append(("static", result.clone(), scale))
-
-    def dynamic(result: Any, x: Any, weight: Any, scale: Any, epsilon: float, *_: Any) -> None:
-        rows = normed(x, weight, epsilon)
-        scale.copy_(rows.abs().amax(-1, keepdim=True) / 448)
-        result.copy_((rows / scale).to(FP8))
-        calls.append(("dynamic", result.clone(), scale.clone()))
-
-    library = torch.library.Library("_C", "FRAGMENT")
-    given = "Tensor! result, Tensor input"
-    library.define(
-        f"rms_norm_static_fp8_quant({given}, Tensor weight, Tensor scale, float epsilon) -> ()"
-    )
-    library.define(
-        f"fused_add_rms_norm_static_fp8_quant({given}, Tensor! residual, Tensor weight, "
-        "Tensor scale, float epsilon) -> ()"
-    )
-    library.define(
-        f"rms_norm_dynamic_per_token_quant({given}, Tensor weight, Tensor! scale, float epsilon, "
-        "Tensor? scale_ub, Tensor!? residual) -> ()"
-    )
-    library.impl("rms_norm_static_fp8_quant", static, "CPU")
-    library.impl("rms_norm_dynamic_per_token_quant", dynamic, "CPU")
-    yield calls
-    library._destroy()
-
-
-@pytest.fixture(scope="module")
-def patterns(fused: Any, linear_rank: None) -> PatternMatcherPass:
-    """Those of vLLM's pass that need no kernel for groups of channels."""
-    from vllm.compilation.passes.fusion import rms_quant_fusion
-
-    found = PatternMatcherPass()
-    for kind in ("Static", "Dynamic"):
-        pattern = getattr(rms_quant_fusion, f"RMSNorm{kind}QuantPattern")
-        enable_fake_mode(lambda pattern=pattern: pattern(EPSILON, FP8).register(found))()
-    return found
-
-
-@pytest.mark.parametrize(
-    ("device", "name", "kernel"),
-    [
-        (GFX950, "fp8-static", "static"),
-        (GFX950, "ct-channel-token", "dynamic"),
-        (CPU, "fp8-static", ""),  # HK's kernel rounds on the way
-        (GFX950, "ct-channel-weight-only", ""),
-    ],
-    indirect=["device"],
-)
-def test_a_norm_and_its_rounding_stay_fused(
-    device: str, name: str, kernel: str, patterns: PatternMatcherPass, fused: Any
-) -> None:
-    """The patterns are applied to torch.compile's graph where Inductor would."""
-    layer, norm = layer_of(linear_layers, LAYERS[name]), RMSNorm(K, EPSILON, dtype=BF16)
-    without_views = NoOpEliminationPass(get_current_vllm_config())
-    matched: list[int] = []
-
-    def compile_graph(graph: torch.fx.GraphModule, _: Any) -> Any:
-        with pass_context(Range(1, 1024)):
-            view_to_reshape(graph)
-            without_views(graph.graph)
-            matched.append(patterns.apply(graph.graph))
-        graph.recompile()
-        return graph.forward
-
-    fused.clear()
-    torch._dynamo.reset()
-    backend = aot_autograd(fw_compiler=compile_graph, decompositions=select_decomp_table())
-    whole = torch.compile(
-        lambda x: layer.quant_method.apply(layer, norm(x)), backend=backend, fullgraph=True
-    )
-    x = x_of()
-    torch._dynamo.mark_dynamic(x, 0)
-    out = whole(x)
-    assert matched == [1 if kernel else 0]
-    assert [call[0] for call in fused] == [kernel] * bool(kernel)
-    for _, codes, scales in fused:
-        check_shards(LAYERS[name].of_codes(codes, scales, BF16), out)
 
 
 # -- the reference of the quantisers gives what vLLM computes in torch
