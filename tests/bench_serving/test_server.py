@@ -193,6 +193,18 @@ def test_a_client_s_result_has_the_same_names(engine: Engine, text: str, tmp_pat
         engine.read_result(file)
 
 
+@pytest.mark.parametrize(
+    ("engine", "log", "cores"),
+    [
+        (VLLM, "local_rank=0, core ids=[0, 1]\nlocal_rank=1, core ids=[2]\n", "0, 1; 2"),
+        (SGLANG, "init_threads_binding: world_size=1, local_omp_cpuid=0-31\n", "0-31"),
+        (SGLANG, "local_omp_cpuid=0,1\ninit_cpu_threads_env and shared memory ... is disabled", ""),
+    ],
+)  # fmt: skip
+def test_bound_cores_are_read_from_the_log(engine: Engine, log: str, cores: str) -> None:
+    assert engine.cores(log) == cores
+
+
 def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

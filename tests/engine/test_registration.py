@@ -3,7 +3,9 @@ process that serves on the host keeps what it frees; counters in the log at shut
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -175,6 +177,47 @@ def test_the_users_choice_stays(name: str, value: str, monkeypatch: pytest.Monke
 def test_a_library_without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda name: object())
     assert not keep_freed_memory()
+
+
+ENGINE = """
+import json, logging, multiprocessing, os, signal, sys, tempfile
+from hk_backend.engine import report
+from hk_backend.routing import metrics
+
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+
+def work():
+    metrics.share()
+    metrics.count("attention", "served", 90)
+    metrics.count_check("attention", 2e-7)
+    os.kill(os.getpid(), signal.SIGKILL)  # as engines end their processes
+
+if __name__ == "__main__":
+    assert metrics.share()
+    report.at_exit("vLLM", logging.getLogger("engine"))
+    if sys.argv[1] == "spawn":  # as SGLang with --enable-metrics, which removes it at exit
+        directory = tempfile.TemporaryDirectory()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory.name
+    workers = [multiprocessing.get_context(sys.argv[1]).Process(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+        worker.join()
+    print(json.dumps(sorted(worker.pid for worker in workers)))
+"""
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_counters_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
+    """One line each, from the first process, which alone ends in order."""
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
+    command = [sys.executable, str(script), start]
+    pids, *lines = subprocess.check_output(command, env=inherited, text=True).splitlines()
+    said = "1 calls, 90 prefill tokens by HK (100.0%); 1 calls checked, largest error 2.00e-07"
+    assert sorted(lines) == [
+        f"hk_backend: process {pid}: attention: {said}" for pid in json.loads(pids)
+    ]
 
 
 def count_linear(**calls: int) -> None:

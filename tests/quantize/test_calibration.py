@@ -214,6 +214,16 @@ def test_an_interrupted_calibration_goes_on(
         Job(model, out, gptq(other)).run()
 
 
+def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
+    """Nor does it matter that they are the first of those that share an input."""
+    patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
+    job = finished(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
+    assert len({found.layer for found in job.layer_errors()}) == 7 + 3
+    name = "model.layers.2.mlp.down_proj.weight"
+    assert torch.equal(tensors_of(tmp_path / "out")[name], load_file(model / WEIGHTS)[name])
+    assert job.method.rotation == 0, "only mxfp4 is rotated by default"
+
+
 # -- refused
 
 

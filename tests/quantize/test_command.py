@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import hk_backend.quantize
 from hk_backend.cli.app import app
+from hk_backend.config import get_config
 from hk_backend.quantize import perplexity
 from tests.quantize.checkpoint import (
     EMBEDDING,
@@ -62,7 +63,9 @@ def test_an_interrupted_measurement(
 
     with monkeypatch.context() as patch:
         patch.setattr(perplexity, "serve_quantized", interrupted)
-        assert run(model, out, "--format", "fp8", "--text", text)[0] == 130
+        code, _, err = run(model, out, "--format", "fp8", "--text", text)
+    said = "Interrupted, 1 of 1 files and 21 of 21 layers kept; run the same command."
+    assert (code, err.splitlines()) == (130, [said])
     code, printed, _ = run(model, out, "--format", "fp8")
     assert code == 0
     assert "perplexity" not in printed
@@ -86,6 +89,20 @@ def test_refusals(options: list[str], why: str, model: Path, tmp_path: Path) -> 
     assert (code, out) == (1, "")
     assert why in " ".join(err.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("device", "served"), [("hip", True), ("nonsense", False)])
+def test_the_processor_computes_it(
+    device: str, served: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK_DEVICE is for serving: no GPU has every quantiser. One that is none is no traceback."""
+    with monkeypatch.context() as patch:
+        patch.setenv("HK_DEVICE", device)
+        get_config.cache_clear()
+        code, _, err = run(model, tmp_path / "out", "--format", "mxfp4")
+    get_config.cache_clear()
+    assert code == (0 if served else 1)
+    assert served or (len(err.splitlines()) == 1 and "HK_DEVICE='nonsense'" in err)
 
 
 def test_without_the_extra_it_is_one_line(

@@ -212,6 +212,24 @@ def test_a_damaged_piece_is_written_again(
     assert contents(tmp_path) == whole[1 << 30]
 
 
+@pytest.mark.usefixtures("pieces")
+def test_pieces_of_a_whole_file_do_not_stay(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was interrupted between writing the file and removing its pieces."""
+
+    def interrupt(path: Path) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", interrupt)
+        interrupted(model, tmp_path, ONE_FILE, -1)
+    assert list(tmp_path.glob("*.safetensors"))
+    assert list(tmp_path.glob("*.piece-*"))
+    finished(model, tmp_path, ONE_FILE)
+    assert not list(tmp_path.glob("*.piece-*"))
+
+
 # -- disk and memory
 
 

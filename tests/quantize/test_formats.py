@@ -17,10 +17,11 @@ from safetensors.torch import load_file
 
 from hk_backend import reference
 from hk_backend.ops.fp8_scales import fp8_scales
-from hk_backend.ops.head_format import KEPT
+from hk_backend.ops.head_format import HEAD_KEY, KEPT
 from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.source import open_source
 from hk_backend.quantize.values import dequantize
 from hk_backend.reference.rotation import rotated
 from tests.quantize.checkpoint import WEIGHTS, config_of, finished, tensors_of
@@ -108,6 +109,28 @@ def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path
         unpacked = compressor.decompress(stored, scheme)["weight"]
     original = load_file(model / WEIGHTS)[f"{LAYER}.weight"]
     assert torch.equal(unpacked.float(), rounded_by_the_library(original, scheme.weights))
+
+
+@pytest.mark.parametrize(("format", "head"), [("fp8", KEPT), ("mxfp4", "mxfp8")])
+def test_transformers_loads_it(format: str, head: str, model: Path, tmp_path: Path) -> None:
+    """transformers and compressed-tensors, which know nothing of HK, find what the latter rounds to
+    itself, and all else as it was, whatever HK is to serve the head in."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.quantization_config import CompressedTensorsConfig
+
+    out, source = quantized(model, tmp_path / "out", format, head=head), open_source(model)
+    assert (HEAD_KEY in config_of(out)["quantization_config"]) == (head != KEPT)
+    with torch.compiler.set_stance("force_eager"):  # or a helper of theirs compiles for seconds
+        theirs = AutoModelForCausalLM.from_pretrained(
+            out, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
+        )
+    args = scheme_of(config_of(out)).weights
+    for name in source.tensors:
+        expected = source.read(name)
+        if name.removesuffix(".weight") in source.layers:
+            expected = rounded_by_the_library(expected, args)
+        assert torch.equal(theirs.get_parameter(name).float(), expected), name
+    assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize("format", QUARK)

@@ -147,6 +147,18 @@ def test_related_inputs_are_made_up_for(format: str) -> None:
     assert torch.equal(alone.codes.float(), codes_under(weight, recipe.format, scales).float())
 
 
+def test_weights_with_the_same_inputs() -> None:
+    """Each gets what it gets alone, of one factor of the Hessian for all of them."""
+    recipe, hessian = RECIPES["mxfp4"], hessian_of(inputs(500, 128, 16, 1))
+    weights = [outlying(rows, 128, seed=rows) for rows in (128, 48, 7)]
+    together = compensated(weights, hessian, recipe)
+    for weight, found in zip(weights, together, strict=True):
+        [alone] = compensated([weight], hessian, recipe)
+        assert torch.equal(found.codes.float(), alone.codes.float())
+        assert torch.equal(found.scales, alone.scales)
+        assert found.objective == alone.objective
+
+
 def test_scales_that_were_chosen_badly_are_not_taken() -> None:
     """The smallest squared error is not the smallest objective where one channel of a block counts
     most and is rounded exactly by the usual scale: that is rounding to nearest."""

@@ -184,6 +184,16 @@ def test_what_each_costs(model: Path, tmp_path: Path, text: Path) -> None:
         assert cost["perplexity"] == pytest.approx(expected, rel=1e-5), name
 
 
+def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
+    """Rounding the activations too changes the answer: it is in the measurement."""
+    results = []
+    for activations in ("", "none"):
+        job = finished(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
+        results.append(perplexity.measure(job, text))
+    assert results[0]["before"] == results[1]["before"]
+    assert results[0]["after"] != pytest.approx(results[1]["after"], rel=1e-3)
+
+
 def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) -> None:
     """Its key, and its perplexity, that of a model with these rows in both places."""
     change_config(writable, tie_word_embeddings=True)

@@ -4,8 +4,10 @@ own server; what that server is told, and what it is refused for."""
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from errno import ENOSPC
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +24,12 @@ from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import write_gguf
 from bench_serving.llamacpp.formats import FORMATS
+from bench_serving.llamacpp.server import settings
 from bench_serving.plan import Plan
 from bench_serving.serve import measure
 from bench_serving.server import Server, ServerError, differences
 from bench_serving.start import start
+from hk_backend import machine
 from tests.bench_serving import conftest
 from tests.models import real_prompts, real_text, smollm2
 
@@ -208,6 +212,37 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
         assert differences(servers.values(), asked.may_differ) == []
     assert not plain.model.exists()
     assert not list((tmp_path / "out").glob("gguf*"))
+
+
+def test_a_full_disk_is_said_in_words(
+    tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: Path, file: Path, form: str) -> None:
+        raise OSError(ENOSPC, "No space left")
+
+    monkeypatch.setattr(convert, "write_gguf", full)
+    with ExitStack() as stack, pytest.raises(ServerError, match=r"write .*\.gguf: No space left"):
+        start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path / "out", lambda line: None)
+    assert not started
+
+
+def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own parameters: a slot for each request, room for the longest in whole steps of 256,
+    and a thread on each core, or as many as there are."""
+    monkeypatch.setattr(machine, "usable_cores", lambda: 7)
+
+    def told(context: int, cores: str) -> Any:
+        given = {"model": "a.gguf", "alias": "a", "host": "127.0.0.1", "port": 1, "slots": 3}
+        return settings(Namespace(**given, context=context, cores=cores))
+
+    free, bound = told(300, ""), told(256, "0, 2; 5")
+    assert (free.n_parallel, free.n_ctx, bound.n_ctx) == (3, 3 * 512, 3 * 256)
+    assert not free.fit_params  # else memory would decide
+    for threads in (free.cpuparams, free.cpuparams_batch):
+        assert (threads.n_threads, threads.mask_valid) == (7, False)
+    for threads in (bound.cpuparams, bound.cpuparams_batch):
+        assert (threads.n_threads, threads.mask_valid, threads.strict_cpu) == (3, True, True)
+        assert {core for core, taken in enumerate(threads.cpumask) if taken} == {0, 2, 5}
 
 
 @pytest.mark.parametrize(

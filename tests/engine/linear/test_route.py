@@ -95,6 +95,19 @@ def test_calls_and_tokens_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (counters.dummy.calls, counters.dummy.tokens) == (1, 6)
 
 
+def test_captured_calls_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a run with metadata, which no engine calls a dummy run: full graphs are made so."""
+    layer = layer_of(weight_of())
+    for is_dummy in (False, True):
+        monkeypatch.setattr(route, "_dummy_runs", [lambda is_dummy=is_dummy: is_dummy])
+        with monkeypatch.context() as patch:
+            patch.setattr(CpuDevice, "is_capturing", lambda _: True)
+            apply(layer, X)
+    counters = routes.counters("linear")
+    assert (counters.captured.calls, counters.captured.tokens) == (2, 12)
+    assert counters.served.calls == counters.dummy.calls == 0
+
+
 def test_calls_are_counted_under_torch_compile() -> None:
     """Python is traced once; what counts is inside the operator."""
     layer = layer_of(weight_of())

@@ -20,6 +20,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.layers.quantization import get_quantization_config, unquant
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from sglang.srt.lora.layers import RowParallelLinearWithLoRA
 from sglang.srt.model_loader import loader
 from sglang.srt.model_loader.utils import set_default_torch_dtype
 from sglang.srt.runtime_context import get_context, get_parallel
@@ -100,6 +101,21 @@ def made(kind: Any, dtype: torch.dtype, *args: Any, **kwargs: Any) -> Any:
     """A module made with `dtype` as torch's default, as SGLang's loader makes a model."""
     with set_default_torch_dtype(dtype), torch.device("cpu"):
         return kind(*args, **kwargs)
+
+
+def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    facts = {"supports_lora_a_overlap": False, "skip_inactive_lora_batches": False}
+    backend = SimpleNamespace(
+        **facts,
+        skip_inactive_dense_lora=False,
+        get_batch_info=object,
+        forward_with_base=lambda layer, x, base, *_, **__: base() + (x @ a.T) @ b.T,
+    )
+    wrapped = RowParallelLinearWithLoRA(layer, backend)
+    wrapped.set_lora, wrapped.lora_a, wrapped.lora_b = True, a, b
+    wrapped.output_offset, wrapped.lora_offsets = torch.tensor([0, len(b)]), (0, len(b))
+    out: torch.Tensor = wrapped(x)[0]
+    return out
 
 
 def config_of(

@@ -13,6 +13,7 @@ from hk_sglang.linear.head import why_table_stays
 from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from sglang.srt.runtime_context import get_context
 
@@ -139,6 +140,16 @@ def test_an_embedding_that_computes_the_logits() -> None:
     fill(table, seed=5)
     assert table.hk_data.data_ptr() == address
     assert_logits(whole, table, seed=5)
+
+
+@pytest.mark.parametrize("stage", ["another", "this"])
+def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
+    """The logits processor is on every one, the head on the last."""
+    table = table_of()
+    head = PPMissingLayer() if stage == "another" else table_of(ParallelLMHead, seed=1)
+    model.account(Model(head, table))
+    assert not is_attached(table)
+    assert is_attached(head) == (stage == "this")
 
 
 def test_an_embedding_of_torchs() -> None:

@@ -128,6 +128,19 @@ def savers() -> list[Any]:
     return [ShardedStateLoader, TensorizerLoader]
 
 
+def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    from vllm.lora.layers import RowParallelLinearWithLoRA
+
+    wrapped = RowParallelLinearWithLoRA(layer)
+    wrapped.lora_a_stacked = wrapped.lora_b_stacked = ()
+    wrapped.output_slices = (len(b),)
+    wrapped.punica_wrapper = SimpleNamespace(
+        add_lora_linear=lambda out, x, *_, **__: out.add_((x @ a.T) @ b.T)
+    )
+    out: torch.Tensor = wrapped.apply(x)
+    return out
+
+
 def config_of(config: dict[str, Any]) -> Any:
     """vLLM's reading of a `quantization_config`."""
     from vllm.model_executor.layers.quantization import modelopt

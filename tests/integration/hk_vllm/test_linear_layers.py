@@ -29,6 +29,7 @@ from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
     VocabParallelEmbedding,
 )
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
@@ -52,6 +53,7 @@ from tests.integration.shared.linear import heads
 from tests.integration.shared.linear.heads import VOCABULARY, table
 from tests.integration.shared.linear.layers import (
     K,
+    assert_computes,
     left,
     loaded,
     unloaded,
@@ -62,6 +64,38 @@ from tests.integration.shared.linear.layers import (
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 IN_FLOAT32 = "an LM head in torch.float32, the model in torch.bfloat16"
+
+
+def test_a_layer_that_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At level 2 all memory is lost: vLLM keeps a model's buffers on the host, packed weights among
+    them, and gives them back; a reload then finds its place."""
+    layer = loaded(linear_layers)
+    address = layer.hk_data.data_ptr()
+
+    def lose(level: int) -> None:
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            tensor.zero_()
+
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda: (0, 0))
+    worker = SimpleNamespace(
+        model_runner=SimpleNamespace(model=layer),
+        sleep_mode_backend=SimpleNamespace(suspend=lose, resume=lambda tags: None),
+        vllm_config=SimpleNamespace(model_config=SimpleNamespace(enable_nccl_comm_suspend=False)),
+        get_draft_model=lambda: None,
+        synchronize_device=lambda: None,
+        _save_sleep_parameters=lambda model: None,
+        _sleep_saved_parameters={},
+        _sleep_saved_draft_buffers={},
+    )
+    Worker.sleep(worker, 2)
+    with pytest.raises(AssertionError):
+        assert_computes(layer, torch.cat(weights()))
+    Worker.wake_up(worker)
+    assert_computes(layer, torch.cat(weights()))
+    reload(layer, {"weight": weights(seed=5)})
+    assert layer.hk_data.data_ptr() == address
+    assert_computes(layer, torch.cat(weights(seed=5)))
 
 
 def test_a_layer_that_is_left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +186,23 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert embedding.hk_data.data_ptr() == address
     heads.assert_computes(linear_layers, whole, table(seed=5), KEPT)
     assert torch.equal(embedding(torch.tensor([3])), table(seed=5)[[3]]), "an embedding no more"
+
+
+def test_an_embedding_that_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a head, without logits, and on a pipeline's stages but the last."""
+    for whole in (
+        with_logits(embed_tokens=table_of(), lm_head=table_of(ParallelLMHead)),
+        torch.nn.ModuleDict({"embed_tokens": table_of()}),
+    ):
+        model.account(whole)
+        assert not is_attached(whole["embed_tokens"])
+    assert routes.counters("linear").layers == 1, "the head"
+    for last in (False, True):
+        stage = SimpleNamespace(is_last_rank=last)
+        monkeypatch.setattr(model, "get_pp_group", lambda stage=stage: stage)
+        whole = with_logits(embed_tokens=table_of())
+        model.account(whole)
+        assert is_attached(whole["embed_tokens"]) == last
 
 
 # -- whole models

@@ -23,7 +23,15 @@ from tests.integration.shared.linear.devices import (
     unserved,
 )
 from tests.integration.shared.linear.layers import check_shards, layer_of
-from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
+from tests.integration.shared.linear.named_tensors import (
+    ATTENTION,
+    GATE_UP,
+    MLP,
+    QKV,
+    bfloat16,
+    named,
+    without,
+)
 from tests.ops.linear_cases import Layer
 
 pytestmark = pytest.mark.usefixtures("linear_route")
@@ -118,6 +126,23 @@ def test_scales_of_activations(name: str, gone: tuple[str, ...]) -> None:
     scheme, names = LAYERS[name], [f"{ATTENTION}.{shard}.input_scale" for shard in gone]
     tensors = without(named(scheme.tensors()), *names)
     found = why_refused(LINEAR.config_of(scheme.config), tensors)
+    assert found == f"{names[0]}: not in the checkpoint"
+
+
+@pytest.mark.parametrize("parameter", ["weight_scale", "input_scale"])
+def test_the_second_scale_of_two(parameter: str) -> None:
+    """One scale for both shards is what a merged tensor has: these came in two."""
+    scheme, gone = LAYERS["fp8-static"], f"{MLP}.up_proj.{parameter}"
+    tensors = without(named(scheme.tensors(), MLP, GATE_UP), gone)
+    found = why_refused(LINEAR.config_of(scheme.config), tensors, prefix=f"{MLP}.gate_up_proj")
+    assert found == f"{gone}: not in the checkpoint"
+
+
+@pytest.mark.parametrize("method", ["hk_fp8", "hk_mxfp4"])
+@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
+def test_a_missing_weight_that_is_to_be_quantised(method: str, gone: tuple[str, ...]) -> None:
+    names = [f"{ATTENTION}.{name}.weight" for name in gone]
+    found = why_refused(LINEAR.online(method), without(bfloat16(), *names))
     assert found == f"{names[0]}: not in the checkpoint"
 
 

@@ -98,6 +98,21 @@ def test_columns_of_a_rank(name: str, number: int) -> None:
     check_result(shard, layer.quant_method.apply(layer, x))
 
 
+def test_an_adapter_around_a_layer() -> None:
+    """It gets the inputs as they came, and adds to what HK makes of them."""
+    scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
+    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
+    layer = row_parallel(LINEAR, scheme.config, 0, whole, ranks=1)
+    a = torch.randn(4, K, generator=generator).bfloat16()
+    b = torch.randn(WIDTHS[0], 4, generator=generator).bfloat16()
+    plain = layer.quant_method.apply(layer, x_of())
+    added = LINEAR.adapted(layer, x_of(), a, b) - plain
+    expected = x_of().double() @ a.double().T @ b.double().T
+    # the adapter's middle and the sum are rounded to bfloat16
+    assert (added.double() - expected).norm() < 3 * 2.0**-8 * (expected.norm() + plain.norm())
+    assert expected.norm() > plain.norm() / 4, "it matters"
+
+
 @pytest.mark.parametrize(
     ("format", "rotation", "dtype"),
     [

@@ -11,6 +11,7 @@ import pytest
 from hk_sglang.attention import install
 from hk_sglang.attention.install import BUILDER, register_attention
 from sglang.srt.layers.attention import attention_registry
+from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 
@@ -20,6 +21,7 @@ from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server, is_wrapped
 from tests.integration.hk_sglang.attention.engine import routed
+from tests.integration.shared.attention.rows import DECODE
 
 
 def with_flags(**flags: Any) -> dict[str, Any]:
@@ -89,6 +91,40 @@ def test_an_earlier_servers_flag(counters: RouteCounters, environment: Environme
     assert type(Server().backend) is TorchNativeAttnBackend
     environment(HK_BACKEND="linear,attention")
     assert is_wrapped(Server().backend)
+
+
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_prefill_by_hk_beside_another_decode(
+    counters: RouteCounters,
+    stand_ins: None,
+    monkeypatch: pytest.MonkeyPatch,
+    published: Callable[..., None],
+    mode: str,
+) -> None:
+    """SGLang picks by mode; the decode half is the other backend, unwrapped. Verification goes to
+    the decode half, which HK never sees, or to the prefill half, whose parent computes."""
+    monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", batch.ATTENTION_BACKENDS)
+    published(speculative_attention_mode=mode)
+    server = Server(name="torch_native")
+    server.runner.decode_attention_backend_str = "triton"
+    server.runner.model_config = SimpleNamespace(
+        context_len=256, hf_config=SimpleNamespace(), hf_text_config=SimpleNamespace()
+    )
+    backends = [
+        attention_backend_setup._build_full_attention_backend_from_str(
+            model_runner=server.runner, backend_str=name, init_new_workspace=False
+        )
+        for name in ("torch_native", "triton")
+    ]
+    assert list(map(is_wrapped, backends)) == [True, False]
+    server.backend = HybridAttnBackend(server.runner, *backends)
+    Batch(server, MIXED).check()
+    Batch(server, [DECODE], "DECODE").check()
+    assert counters.served == Tally(1, PREFILL)
+    assert not counters.fallbacks
+    Batch(server, MIXED, "TARGET_VERIFY").check()
+    assert counters.served.calls == 1
+    assert list(counters.fallbacks) == (["speculative verification"] if mode == "prefill" else [])
 
 
 # -- backends that another plugin registers

@@ -155,6 +155,18 @@ def test_a_cache_that_does_not_read_back(
     assert counters.served == Tally(1, FRESH.query)
 
 
+def test_another_cache_is_read_where_it_lies(counters: RouteCounters) -> None:
+    """The engine may bind another tensor to a layer (sleep mode, profiling). A smaller pool may
+    begin where the larger one did: blocks behind its end are not HK's."""
+    layer = Layer(HK_CPU)
+    Batch(layer, [EXTEND]).run()
+    layer.kv_cache = torch.empty_like(layer.kv_cache)
+    Batch(layer, [EXTEND], seed=1).run_and_check()
+    assert counters.served.calls == 2
+    fewer = layer.kv_cache[: layer.num_blocks // 2]
+    assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2
+
+
 # -- what vLLM's arguments mean to HK
 
 SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], torch.tensor([1.0, -1.0, 3.0, 0.0])

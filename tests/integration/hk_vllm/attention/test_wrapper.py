@@ -28,7 +28,7 @@ from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import refused
-from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, MIXED, PREFILL, Batch, Layer
 from tests.integration.hk_vllm.attention.engine import HK_CPU, STOCK_CPU
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
@@ -192,6 +192,17 @@ def test_in_vllms_fast_prefill(layer: Layer, counters: RouteCounters) -> None:
     fell_back(counters, "metadata rebuilt by the engine", len(batch.query))
 
 
+def test_a_microbatch_sees_only_its_rows(layer: Layer, counters: RouteCounters) -> None:
+    """`num_reqs` and `num_actual_tokens` bound a batch whose tensors are larger."""
+    batch = Batch(layer, MIXED)
+    common = batch.common_metadata()
+    names = "query_start_loc_cpu", "seq_lens_cpu_upper_bound"
+    pad = torch.nn.functional.pad
+    batch.run(**{name: pad(getattr(common, name), (0, 2), value=999) for name in names})
+    batch.check()
+    assert counters.served.tokens == PREFILL
+
+
 # -- the parent's metadata
 
 
@@ -287,4 +298,6 @@ def test_captures_and_drafts_are_built_at_once(gpu_like: Any) -> None:
     common = Batch(layer, [FRESH, FRESH]).common_metadata()
     assert not is_built(layer.builder.build(0, common)), "the control"
     assert is_built(layer.builder.build_for_drafting(common, 0))
-    assert is_built(layer.builder.build_for_cudagraph_capture(common))
+    captured = layer.builder.build_for_cudagraph_capture(common)
+    assert is_built(captured)
+    assert captured.seq_lens.tolist() == [1, 1], "the parent's own capture build must run"

@@ -57,6 +57,9 @@ class LinearEngine(Protocol):
     reload: Callable[..., None]
     """`(module, tensors)`: load others, by its parameters, as the engine updates weights."""
     forward: Callable[[Any, torch.Tensor], torch.Tensor]
+    adapted: Callable[..., torch.Tensor]
+    """`(layer, x, a, b)`: what the LoRA wrapper of a row-parallel layer makes of `x` `[tokens, k]`
+    under an adapter of `a` `[rank, k]` and `b` `[n, rank]`."""
     why_left: Callable[[Any], str]
 
     # -- heads
