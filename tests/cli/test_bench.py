@@ -1,6 +1,6 @@
 """`hk-backend bench` on a processor: options, JSON, the alternation, what counts as failed.
 
-tests/integration/hk_vllm/test_bench_launch.py runs `bench launch` with an engine.
+tests/integration/engines/test_attention.py runs `bench launch` with an engine.
 """
 
 from __future__ import annotations

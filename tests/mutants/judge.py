@@ -110,8 +110,8 @@ class Judge:
         failed = self._run(arguments, sglang, limit, **variables).failed
         if failed == "collection":
             with self.tree.without(fault):
-                alone = self._run([*arguments, "--collect-only"], sglang, limit, **variables)
-            return "" if alone.failed else failed
+                collected = self._run([*arguments, "--collect-only"], sglang, limit, **variables)
+            return "" if collected.failed else failed
         if "::" not in failed or failed.startswith("no end"):
             return failed
         test = failed.partition(": ")[2] if failed.startswith("signal") else failed

@@ -36,7 +36,6 @@ from tests.ops.linear_oracle import check_result
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 NAMES = [name for name, scheme in LAYERS.items() if scheme.rotation]
-NOT_ROTATED = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"
 TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
 
 
