@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm import ranks
+from hk_vllm.linear.next_kernel import theirs_for
 
 from hk_backend.engine.evidence import ALONE
 from hk_backend.engine.linear.contest import activations
@@ -121,7 +122,10 @@ def test_a_quantised_layer_that_vllm_computes_faster(
     that one computed."""
     scheme = LAYERS[name]
     shards = scheme.tensors()
-    assert is_attached(layer_of(linear_layers, scheme))
+    served = layer_of(linear_layers, scheme)
+    assert is_attached(served)
+    nothing: Any = None  # a layer that is decided is not measured again, so nothing of it is needed
+    assert theirs_for(nothing, served, nothing, nothing) is None
     exact = {rows: scheme.expected(activations(rows, REQUEST), shards) for rows in bench.outputs}
     for rows, outputs in bench.outputs.items():
         for out in outputs:
@@ -133,6 +137,7 @@ def test_a_quantised_layer_that_vllm_computes_faster(
     layer = layer_of(linear_layers, LAYERS[name])
     assert not is_attached(layer)
     assert type(layer.hk_theirs).__name__ == "ChannelWiseTorchFP8ScaledMMLinearKernel"
+    assert theirs_for(nothing, layer, nothing, nothing) is layer.hk_theirs
     assert linear_layers.why_left(layer).startswith("faster without HK: linear fp8_e4m3fn 512x256")
     for rows, (_, theirs) in bench.outputs.items():
         out = layer.quant_method.apply(layer, activations(rows, REQUEST))

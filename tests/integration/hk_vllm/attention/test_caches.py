@@ -111,6 +111,16 @@ def test_shapes_of_no_form(layer: Layer, amx: None) -> None:
         layer.impl._hk_form.read(layer.kv_cache[:, :, :24].contiguous(), layer.impl)
 
 
+def test_a_form_that_vllm_adds(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that need the cache are left to vLLM, with the reason; HK_STRICT refuses to start."""
+    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *_: "vxe")
+    layer = Layer(HK_CPU)
+    assert "vxe cache form" in layer.impl._hk_cache_refusal
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="vxe cache form"):
+        Layer(HK_CPU)
+
+
 def test_every_layer_of_a_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """One builder serves the layers of a group: what it cannot read none of them may."""
     from vllm.model_executor.layers.attention import Attention
