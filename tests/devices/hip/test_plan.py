@@ -135,7 +135,10 @@ def test_rows_that_are_views(
     assert given.stride() != call.made[name].stride()
     viewed = {**call.made, name: given}
     rows = {key: viewed[key] for key in ("query_start_loc", "seq_lens", "block_table")}
-    assert prepared.launch(device.plan_prefill(**rows, num_tokens=call.num_tokens), call.tensors)
+    planned = device.plan_prefill(**rows, num_tokens=call.num_tokens)
+    copied = planned.tensors[name].data_ptr() != given.data_ptr()
+    assert copied == (view is apart), "a table's wider rows need no copy"
+    assert prepared.launch(planned, call.tensors)
     device.library.synchronise(streams[0])
     call.check()
     call.out.fill_(torch.nan)
