@@ -204,6 +204,9 @@ def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Cata
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
         fills.native.launch(foreign, (own, None))
     assert library.launch_calls() == 0
+    longer = Fills(library, small, exact=0).native  # a tensor that may be longer, as a workspace
+    assert not longer.launch(0, (fills.tensor(rows=ROWS - 1), None))
+    assert longer.launch(0, (fills.tensor(rows=ROWS + 1), None))
 
 
 def test_threads_share_it(library: EmulatedLibrary, small: Catalogue) -> None:
