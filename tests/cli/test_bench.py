@@ -28,7 +28,7 @@ from hk_backend.bench.linear import measure as linear
 from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
 from hk_backend.bench.linear.weights import DENSE, FORMATS
 from hk_backend.bench.options import Isa
-from hk_backend.bench.timing import Timing
+from hk_backend.bench.timing import Timing, alternate
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.reference import gather_paged
@@ -174,6 +174,29 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.Mo
     assert len(of_engine) == len(STEPS)
     assert all("hk_none_such" in row.error for row in of_engine)
     assert len(launches) == len(STEPS) + len(linear_launches.STEPS)
+
+
+def test_candidates_alternate_and_every_other_round_runs_backwards() -> None:
+    """A quick call is repeated within a sample, and the sample divided."""
+    now, calls = [0.0], []
+
+    def candidate(name: str, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            calls.append(name)
+            now[0] += seconds
+
+        return call
+
+    two = {"a": candidate("a", 1.0), "b": candidate("b", 3.0)}
+    timings = alternate(two, rounds=3, clock=lambda: now[0])
+    assert calls[:4] == ["a", "a", "b", "b"]  # unmeasured
+    assert calls[4:] == ["a", "b", "b", "a", "a", "b"]
+    assert timings["a"].samples == (1.0, 1.0, 1.0)
+    assert timings["b"].samples == (3.0, 3.0, 3.0)
+    calls.clear()
+    quick = alternate({"q": candidate("q", 0.001)}, rounds=2, clock=lambda: now[0])["q"]
+    assert len(calls) == 2 + 2 * 20
+    assert quick.samples == pytest.approx((0.001, 0.001))
 
 
 def test_a_timing_is_its_median_not_its_mean_or_best() -> None:

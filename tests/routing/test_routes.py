@@ -30,8 +30,8 @@ def test_a_disabled_route_keeps_its_first_reason() -> None:
     own = Routes()
     assert own.verdict("attention")
     assert not own.is_disabled("attention")
-    own.disable("attention", "error exceeds the tolerance")
-    own.disable("attention", "something later")
+    assert own.disable("attention", "error exceeds the tolerance")
+    assert not own.disable("attention", "something later"), "it was off: nobody says so again"
     assert own.is_disabled("attention")
     assert own.verdict("attention") == refused("error exceeds the tolerance")
     assert own.verdict("linear")
