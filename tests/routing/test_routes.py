@@ -232,3 +232,19 @@ def test_files_that_cannot_be_read_leave_the_engines_metrics(
     (tmp_path / f"{metrics.COUNTERS}1.db").mkdir()
     assert list(metrics._Collector().collect()) == []
     assert "counters not readable" in caplog.text
+
+
+def test_a_full_disk_for_counters(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine starts without counters, and its children do not inherit another engine's."""
+
+    def full(prefix: str) -> str:
+        raise OSError(28, "No space left on device", prefix)
+
+    monkeypatch.setenv(metrics_directory.VARIABLE, "/another")
+    monkeypatch.setattr(metrics_directory, "_shared_by", 0)
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    assert metrics_directory.share()
+    assert metrics_directory.VARIABLE not in os.environ
+    assert "no counters on /metrics: [Errno 28] No space left" in caplog.text
