@@ -113,6 +113,19 @@ def share_between(before: dict[str, RouteTotals], after: dict[str, RouteTotals])
     return (served - served_before) / (total - all_before) if total > all_before else 0.0
 
 
+def is_all_left_as_slower(before: dict[str, RouteTotals], after: dict[str, RouteTotals]) -> bool:
+    """Whether the engine computed all prefill tokens between two readings because it was measured
+    to be faster at them."""
+    reasons = {
+        why
+        for name, totals in after.items()
+        for why, tally in totals.fallbacks.items()
+        if tally.tokens > before.get(name, RouteTotals()).fallbacks.get(why, Tally()).tokens
+    }
+    faster_without_hk = bool(reasons) and all(why.startswith(SLOWER) for why in reasons)
+    return faster_without_hk and share_between(before, after) == 0
+
+
 def _tally(totals: RouteTotals, outcome: str, reason: str) -> Tally:
     if outcome == "fallback":
         return totals.fallbacks.setdefault(reason, Tally())

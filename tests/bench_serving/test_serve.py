@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,14 @@ from hk_backend.bench.attention.measure import Case as AttentionCase
 from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
 from hk_backend.bench.linear.measure import Case as LinearCase
 from hk_backend.bench.linear.sweep import Sweep as LinearSweep
+from hk_backend.engine.evidence import SLOWER
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
 ALL = {"completed": 4, "total_input_tokens": 4 * 64, "total_output_tokens": 4 * 4}
 """What the client says when all of `plan` was answered."""
+LEFT = f"{SLOWER}: float32 (vs float32, 3.00 GHz): prompts below 300 tokens"
+"""A reason of what the engine computes faster."""
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
 
 
@@ -60,10 +63,13 @@ class Client:
 def measure_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Client, Backend, int], Run]:
-    """Run one client against a server that published `served` tokens meanwhile."""
+    """Run one client against a server that published `served` tokens meanwhile, and `fallbacks`."""
 
-    def measure(client: Client, backend: Backend = "hk", served: int = 1) -> Run:
-        readings = iter([{}, {"attention": RouteTotals(served=Tally(1, served))}])
+    def measure(
+        client: Client, backend: Backend = "hk", served: int = 1, fallbacks: Sequence[str] = ()
+    ) -> Run:
+        left = {why: Tally(1, 50) for why in fallbacks}
+        readings = iter([{}, {"attention": RouteTotals(Tally(1, served), left)}])
         monkeypatch.setattr(subprocess, "run", client)
         monkeypatch.setattr(Server, "check_alive", lambda self: None)
         monkeypatch.setattr(counters, "read", lambda url: next(readings))
@@ -109,6 +115,19 @@ def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
     found = measure_with(Client({**ALL, **GOOD, "date": "today"}))
     assert (found.error, found.metrics, found.routed_share) == ("", GOOD, 1.0)
     assert "No such file" in measure_with(Client(None)).error
+
+
+@pytest.mark.parametrize(
+    ("fallbacks", "error"),
+    [([LEFT], ""), ([LEFT, "odd"], "HK computed nothing"), (["odd"], "HK computed nothing")],
+)
+def test_a_run_may_be_left_whole_to_an_engine_that_is_faster(
+    measure_with: Any, fallbacks: list[str], error: str
+) -> None:
+    """Any other reason for computing nothing fails the run."""
+    found = measure_with(Client({**ALL, **GOOD}), "hk", 0, fallbacks)
+    assert (found.error, found.metrics) == (error, {} if error else GOOD)
+    assert found.routed_share == 0.0
 
 
 def test_both_backends_are_sent_the_same_requests(measure_with: Any, tmp_path: Path) -> None:
