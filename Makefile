@@ -119,11 +119,11 @@ environments:
 	$(at_once) $(call tested,VENV_SGLANG)
 
 kernels: llvm venv-tests
-	$(BIN) -m hk_backend.kernels.toolchain.build
+	$(BIN) -m hk_backend.lab.toolchain.build
 	@$(MAKE) --no-print-directory modelled
 
 modelled: venv-tests
-	$(BIN) -m hk_backend.timing.catalogue_figures
+	$(BIN) -m hk_backend.lab.timing.catalogue_figures
 	$(BIN) -m bench_serving kernels --modelled --into docs/benchmarks.md
 
 clang_format = git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from hk_backend.bench import options
-from hk_backend.cli import errors
 from hk_backend.config import ConfigError
 from hk_backend.extras import missing
+from hk_backend.lab.bench import options
+from hk_backend.terminal import errors
 
 if TYPE_CHECKING:
     from bench_serving.candidates import Candidate
@@ -91,8 +91,8 @@ def serve(
     from bench_serving.plan import Plan
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
-    from hk_backend.bench import settings
-    from hk_backend.bench.parse import parse_numbers
+    from hk_backend.lab.bench import settings
+    from hk_backend.lab.bench.parse import parse_numbers
 
     plan = Plan(
         _installed(ENGINES[engine.value]),
@@ -196,11 +196,11 @@ def kernels(
         _model_kernels(cases, threads, out, into)
     _refuse(context, ("cases", "into"), "only with --modelled")
     from bench_serving import kernels as suite
-    from hk_backend.bench import settings
-    from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
-    from hk_backend.bench.linear.sweep import Sweep as LinearSweep
-    from hk_backend.bench.parse import parse_names
     from hk_backend.devices import DeviceError
+    from hk_backend.lab.bench import settings
+    from hk_backend.lab.bench.attention.sweep import Sweep as AttentionSweep
+    from hk_backend.lab.bench.linear.sweep import Sweep as LinearSweep
+    from hk_backend.lab.bench.parse import parse_names
 
     plans: dict[str, suite.Plan] = {
         "attention": AttentionSweep.parse(

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench_serving import plots
-from hk_backend.bench import settings
-from hk_backend.bench.attention import table as attention
-from hk_backend.bench.linear import table as linear
-from hk_backend.bench.tables import Comparison, markdown
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention import table as attention
+from hk_backend.lab.bench.linear import table as linear
+from hk_backend.lab.bench.tables import Comparison, markdown
 
 
 class Plan(Protocol):

@@ -15,9 +15,9 @@ from bench_serving.published import PANELS, Panel
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
 from hk_backend.kernels.entry import Fact
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.timing import calibration, model, standard
-from hk_backend.timing.busiest import Busiest, busiest
-from hk_backend.timing.launch import trace
+from hk_backend.lab.timing import calibration, model, standard
+from hk_backend.lab.timing.busiest import Busiest, busiest
+from hk_backend.lab.timing.launch import trace
 
 ARCH = "gfx950"
 KEYS = ("packed", "paged", "split", "tokens")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from bench_serving.kernels import write
 from bench_serving.modelled_report import environment, put_between
-from hk_backend.bench import tables
-from hk_backend.bench.gemm.compare import OnDevice, Row, summary
-from hk_backend.bench.gemm.timers import Clock
 from hk_backend.kernels.catalogue import Catalogue
+from hk_backend.lab.bench import tables
+from hk_backend.lab.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.lab.bench.gemm.timers import Clock
+from hk_backend.lab.timing import calibration
 from hk_backend.measurements.launches import Launches
-from hk_backend.timing import calibration
 
 WORD = "linear"
 """Word of `--cases` that selects the linear layers."""

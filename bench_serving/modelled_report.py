@@ -9,9 +9,9 @@ from typing import Any
 from bench_serving.kernels import write
 from bench_serving.modelled import BASE, Case, Row, run
 from bench_serving.plots import plot_modelled
-from hk_backend.bench import tables
 from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.timing import calibration
+from hk_backend.lab.bench import tables
+from hk_backend.lab.timing import calibration
 
 NOTE = (
     "Published figures are measurements on an MI355X, in bf16. In brackets: the ratio to the best "

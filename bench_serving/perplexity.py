@@ -20,8 +20,8 @@ from bench_serving.engines import Engine
 from bench_serving.requests import Client
 from bench_serving.server import Server, ServerError
 from hk_backend import machine
-from hk_backend.bench.tables import markdown
 from hk_backend.cli import status
+from hk_backend.lab.bench.tables import markdown
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.perplexity import windows
 from hk_backend.quantize.source import weight_files

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench_serving.candidates import Candidate
 from bench_serving.engines import Engine
-from hk_backend.bench.timing import order_of_round
+from hk_backend.lab.bench.timing import order_of_round
 
 
 @dataclass(frozen=True)

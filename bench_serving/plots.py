@@ -14,8 +14,8 @@ from bench_serving.engines.base import THROUGHPUT
 from bench_serving.modelled import KEYS
 from bench_serving.modelled import Row as ModelledRow
 from bench_serving.points import METRICS, Point
-from hk_backend.bench.attention.measure import Row
-from hk_backend.bench.linear.measure import Row as LinearRow
+from hk_backend.lab.bench.attention.measure import Row
+from hk_backend.lab.bench.linear.measure import Row as LinearRow
 
 COLORS = {
     "stock": "#767676",

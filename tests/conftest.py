@@ -162,7 +162,7 @@ def lacks_compiler(item: pytest.Item) -> bool:
     if item.get_closest_marker("same_compiler") is None:
         return False
     from hk_backend.kernels import arches, catalogue
-    from hk_backend.kernels.toolchain import compiler
+    from hk_backend.lab.toolchain import compiler
 
     made_by = {entry.compiler for arch in arches() for entry in catalogue(arch).kernels}
     return made_by != {compiler.find().version}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -23,6 +25,23 @@ PACKAGES = {
 }
 """Packages whose imports are followed, and the folder of each."""
 ENGINES = ("vllm", "sglang")
+LAB = "hk_backend.lab"
+MEASURES = (LAB, "hk_backend.cli.app", "bench_serving")
+"""Who may import the lab."""
+WITHOUT_TORCH = ("hk_backend.kernels", f"{LAB}.toolchain")
+SERVES = (
+    "hk_vllm.plugin",
+    "hk_sglang.plugin",
+    *(f"hk_backend.{of}" for of in ("devices", "engine", "ops")),
+)
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
+        importlib.import_module(module.name)
+print(*sys.modules, sep="\\n")
+"""
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"(torch|ATen|c10)/|(^|/)torch\.h$")
 
@@ -108,7 +127,7 @@ def import_circle(root: Path) -> list[str]:
 
 
 def foreign_imports(root: Path) -> list[str]:
-    """Engines below integration, or another plugin's; torch in the room of kernels."""
+    """Engines below integration, or another plugin's; torch where kernels are data; the lab."""
     found = []
     for module, imported in imports(root):
         name = imported.name.split(".")[0]
@@ -117,8 +136,10 @@ def foreign_imports(root: Path) -> list[str]:
         plugin = module.split(".")[0]
         if name in ENGINES and plugin in ("hk_vllm", "hk_sglang") and plugin != f"hk_{name}":
             found.append(f"{imported}: a plugin knows its own engine only")
-        if name == "torch" and module.startswith("hk_backend.kernels"):
-            found.append(f"{imported}: no torch in kernels/")
+        if name == "torch" and module.startswith(WITHOUT_TORCH):
+            found.append(f"{imported}: no torch in kernels/ and lab/toolchain/")
+        if room_of(imported.name, {LAB: 0}) and not module.startswith(MEASURES):
+            found.append(f"{imported}: nothing that serves knows {LAB}")
     return found
 
 
@@ -173,6 +194,14 @@ def test_imports_go_down_and_no_room_knows_what_it_must_not(rooms: dict[str, int
     assert not foreign_includes(ROOT)
 
 
+def test_what_serves_loads_nothing_of_the_lab() -> None:
+    """Imports what an engine imports, in an interpreter of its own."""
+    command = [sys.executable, "-c", IMPORT_EVERYTHING, *SERVES]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(SERVES) <= set(loaded)
+    assert not [name for name in loaded if room_of(name, {LAB: 0})]
+
+
 # --- deliberate violations, in a tree of their own ------------------------------------------------
 
 
@@ -195,7 +224,10 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_back
         ("hk_backend/terms/verdict.py", "def f():\n    from hk_backend.config import get_config"),
         ("hk_backend/devices/hip/device.py", "from hk_backend.engine.attention import ROUTE"),
         ("hk_backend/ops/linear.py", "from hk_vllm import plugin"),
-        ("hk_backend/bench/rows.py", "from hk_backend.cli.app import main"),
+        ("hk_backend/lab/bench/rows.py", "from hk_backend.cli.app import main"),
+        ("hk_backend/cli/status.py", "from hk_backend.lab.timing import model"),
+        ("integration/hk_vllm/plugin.py", "def f():\n    import hk_backend.lab.bench"),
+        ("hk_backend/lab/toolchain/build.py", "import torch"),
         ("integration/hk_vllm/plugin.py", "from hk_sglang import plugin"),
         ("hk_backend/attic/old.py", "from hk_backend import terms"),
         ("hk_backend/engine/attention.py", LAZY),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 from tests import budget, starts
 from tests.budget import OVER_BUDGET
 from tests.models import ROOT
@@ -23,7 +23,7 @@ def pytest_configure(config):
 """
 LAUNCH = """
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 
 def test():
     entry = catalogue("gfx950").kernel("gemm_bf16_256x256")

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from hk_backend import __version__
-from hk_backend.cli import errors
-from hk_backend.cli.bench import bench
-from hk_backend.cli.output import JsonFlag, print_json, progress
-from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
-from hk_backend.cli.tune_kernels import tune_kernels
+from hk_backend.lab.commands.bench import bench
+from hk_backend.lab.commands.time import time
+from hk_backend.lab.commands.tune_kernels import tune_kernels
 from hk_backend.progress import working
 from hk_backend.quantize import options as quantizing
+from hk_backend.terminal import errors
+from hk_backend.terminal.output import JsonFlag, print_json, progress
 
 if TYPE_CHECKING:
     from hk_backend.cli.status import Status
@@ -139,7 +139,7 @@ def kernels(
 ) -> None:
     """List the GPU kernels in this package, with the analysis of their code."""
     from hk_backend.kernels import CodeObjectError
-    from hk_backend.kernels.toolchain import listing
+    from hk_backend.lab.toolchain import listing
 
     try:
         entries = [entry for entry in listing.collect(arch) if name in entry.name]

@@ -6,7 +6,7 @@
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
 
 `codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
-(`<operator>.json`), all written by hk_backend/kernels/toolchain/build.py. An index is read
+(`<operator>.json`), all written by hk_backend/lab/toolchain/build.py. An index is read
 when its operator is first requested. Reading needs no compiler and no GPU.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
-from hk_backend.kernels.toolchain.figures import Figures, ModelledLaunch
+from hk_backend.kernels.figures import Figures, ModelledLaunch
 
 # e_flags & 0xff of an AMDGPU ELF file (LLVM AMDGPU usage, "ELF Header", EF_AMDGPU_MACH)
 ELF_MACHINES = {0x4C: "gfx942", 0x4F: "gfx950"}

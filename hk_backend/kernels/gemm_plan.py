@@ -2,7 +2,7 @@
 
 Candidates are the kernels of one format (`family`), each with every number of splits that leaves
 each workgroup at least one step. Their times come from a table that the timing model wrote
-(hk_backend/timing/gemm_costs.py). gemm_choice.py chooses among them.
+(hk_backend/lab/timing/gemm_costs.py). gemm_choice.py chooses among them.
 """
 
 from __future__ import annotations

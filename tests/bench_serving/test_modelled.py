@@ -14,13 +14,13 @@ from bench_serving.__main__ import app
 from bench_serving.modelled import Case, Row, cases
 from bench_serving.modelled_linear import BEGIN, END, table_of
 from bench_serving.published import SIZES
-from hk_backend.bench.gemm import compare, timers
-from hk_backend.bench.gemm.compare import OnDevice
-from hk_backend.bench.gemm.timers import Clock
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.lab.bench.gemm import compare, timers
+from hk_backend.lab.bench.gemm.compare import OnDevice
+from hk_backend.lab.bench.gemm.timers import Clock
+from hk_backend.lab.timing import calibration
+from hk_backend.lab.timing.busiest import Busiest
 from hk_backend.measurements.launches import Launches
-from hk_backend.timing import calibration
-from hk_backend.timing.busiest import Busiest
 from tests.models import ROOT
 from tests.seed import draw
 

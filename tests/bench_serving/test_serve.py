@@ -22,12 +22,12 @@ from bench_serving.kernels import OPERATORS, Plan, measure
 from bench_serving.points import Run, summarize
 from bench_serving.serve import fail_other_prompts, run_client
 from bench_serving.server import Backend, Server, differences
-from hk_backend.bench import settings
-from hk_backend.bench.attention.measure import Case as AttentionCase
-from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
-from hk_backend.bench.linear.measure import Case as LinearCase
-from hk_backend.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.engine.evidence import SLOWER
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention.measure import Case as AttentionCase
+from hk_backend.lab.bench.attention.sweep import Sweep as AttentionSweep
+from hk_backend.lab.bench.linear.measure import Case as LinearCase
+from hk_backend.lab.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 

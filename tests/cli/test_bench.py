@@ -18,19 +18,19 @@ import typer
 from typer.testing import CliRunner
 
 from bench_serving.__main__ import app as serving
-from hk_backend.bench import settings
-from hk_backend.bench.attention import measure as attention
-from hk_backend.bench.attention.layouts import LAYOUTS, paged
-from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.launch import linear as linear_launches
-from hk_backend.bench.launch.measure import STEPS, Launches
-from hk_backend.bench.linear import measure as linear
-from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.linear.weights import DENSE, FORMATS
-from hk_backend.bench.options import Isa
-from hk_backend.bench.timing import Timing, alternate
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention import measure as attention
+from hk_backend.lab.bench.attention.layouts import LAYOUTS, paged
+from hk_backend.lab.bench.attention.table import TABLE as ATTENTION_TABLE
+from hk_backend.lab.bench.launch import linear as linear_launches
+from hk_backend.lab.bench.launch.measure import STEPS, Launches
+from hk_backend.lab.bench.linear import measure as linear
+from hk_backend.lab.bench.linear.table import TABLE as LINEAR_TABLE
+from hk_backend.lab.bench.linear.weights import DENSE, FORMATS
+from hk_backend.lab.bench.options import Isa
+from hk_backend.lab.bench.timing import Timing, alternate
 from hk_backend.reference import gather_paged
 
 ATTENTION = attention.Case(48, 4, 2, 64, "fp32")

@@ -12,23 +12,23 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gemm import compare, timers
-from hk_backend.bench.gemm.compare import OnDevice, Row, summary
-from hk_backend.bench.gemm.explain import RIVALS
-from hk_backend.bench.gemm.published import STOCK, known
-from hk_backend.bench.gemm.timers import Clock, Problem
-from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
+from hk_backend.lab.bench.gemm import compare, timers
+from hk_backend.lab.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.lab.bench.gemm.explain import RIVALS
+from hk_backend.lab.bench.gemm.published import STOCK, known
+from hk_backend.lab.bench.gemm.timers import Clock, Problem
+from hk_backend.lab.bench.tables import markdown
+from hk_backend.lab.timing import calibration
 from hk_backend.measurements import folder
 from hk_backend.measurements.launches import Launches, timed_on
 from hk_backend.measurements.machine import this_machine
 from hk_backend.terms.measurements import MeasuredLaunch
-from hk_backend.timing import calibration
 from tests.measurements.launches import EMULATED, UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")

@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hk_backend.bench.attention import measure as attention
-from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.linear import measure as linear
-from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.tables import Comparison, markdown
 from hk_backend.cli.app import app
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import listing
+from hk_backend.lab.bench.attention import measure as attention
+from hk_backend.lab.bench.attention.table import TABLE as ATTENTION_TABLE
+from hk_backend.lab.bench.linear import measure as linear
+from hk_backend.lab.bench.linear.table import TABLE as LINEAR_TABLE
+from hk_backend.lab.bench.tables import Comparison, markdown
+from hk_backend.lab.toolchain import listing
 
 
 def listed(*options: str) -> list[dict[str, Any]]:

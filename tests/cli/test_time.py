@@ -15,15 +15,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gpu import measure
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.devices.hip import emulated
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.timing import calibration
-from hk_backend.timing.measured import PARAMETERS, Measured
-from hk_backend.timing.rows import Found, rows
+from hk_backend.lab.bench.gpu import measure
+from hk_backend.lab.timing import calibration
+from hk_backend.lab.timing.measured import PARAMETERS, Measured
+from hk_backend.lab.timing.rows import Found, rows
 
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
@@ -160,7 +160,7 @@ def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (refused.exit_code, refused.stdout) == (1, "")
         assert why in refused.stderr
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        monkeypatch.delitem(sys.modules, "hk_backend.timing.picture", raising=False)
+        monkeypatch.delitem(sys.modules, "hk_backend.lab.timing.picture", raising=False)
     assert "-m pip install 'matplotlib" in refused.stderr
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 
 MC, LLD = shutil.which("llvm-mc-22"), shutil.which("ld.lld-22")
 needs_llvm = pytest.mark.skipif(

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hk_backend.bench.launch.nothing import nothing_device
 from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention
 from hk_backend.engine.attention import PrefillRoute, Step, plan_step
 from hk_backend.kernels import catalogue
+from hk_backend.lab.bench.launch.nothing import nothing_device
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import SERVED

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hk_backend.kernels.toolchain import compiler
-from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain import compiler
+from hk_backend.lab.toolchain.compiler import Toolchain
 
 
 @pytest.fixture(scope="session")

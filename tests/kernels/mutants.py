@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue, masks
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.kernels.outstanding import most_outstanding
 from tests.ops.cases import Case

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain import build, disassembly
-from hk_backend.kernels.toolchain.compiler import Toolchain
-from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
-from hk_backend.kernels.toolchain.sources import SOURCES
+from hk_backend.lab.toolchain import build, disassembly
+from hk_backend.lab.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain.disassembly import Disassembly, parse
+from hk_backend.lab.toolchain.sources import SOURCES
 
 ARCH = "gfx950"
 THREADS = 64

@@ -20,8 +20,8 @@ from hk_backend.kernels import (
 )
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.entry import code_object_arch
-from hk_backend.kernels.toolchain import build
-from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain import build
+from hk_backend.lab.toolchain.compiler import Toolchain
 from tests.kernels.catalogues import with_kernels
 from tests.kernels.sources import ARCH, Source, write
 

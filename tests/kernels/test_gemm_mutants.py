@@ -13,7 +13,7 @@ import torch
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.cover import family, proved
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem

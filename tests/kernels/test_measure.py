@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from hk_backend import _emulator
-from hk_backend.bench.gpu import launches
 from hk_backend.kernels import KernelEntry, arches, catalogue, pack_arguments
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.timing.rows import ALL, CHAINED, KIB, ONE, SAME_SIMD, Row, rows
+from hk_backend.lab.bench.gpu import launches
+from hk_backend.lab.timing.rows import ALL, CHAINED, KIB, ONE, SAME_SIMD, Row, rows
 
 KERNELS = [
     entry for arch in arches(MEASURING) for entry in catalogue(arch, MEASURING).families["measure"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.cover import family, proved
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.quantize_launch import Case, is_right, launch

@@ -39,7 +39,7 @@ UNITS = (
     ("tests/quantize",),
     (
         *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments")),
-        *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
+        *("tests/lab/timing/test_planned_attention.py", "tests/lab/timing/test_planned_gemm.py"),
     ),
     ("tests/cli",),
     ("tests/ops",),

@@ -29,7 +29,7 @@ EXTENSIONS = {f"hk_backend.{name}": f"{name}{SUFFIX}" for name in ("_cpu", "_emu
 LIBRARY = "libhk_emulated_hip.so"
 BUILD = (
     "import sys\n"
-    "from hk_backend.kernels.toolchain import build\n"
+    "from hk_backend.lab.toolchain import build\n"
     "build.FLAGS += ('-Wno-error',)\n"
     "sys.exit(build.main())"
 )

@@ -53,7 +53,7 @@ NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,
     "csrc/cpu/linear/": LINEAR_OPS,
     "csrc/cpu/formats/": LINEAR_OPS,
-    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/timing"),
+    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/lab/timing"),
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""
@@ -71,8 +71,8 @@ ROOMS = (
           "hk_backend/kernels/row_sources.py"), 16,
          ("tests/kernels/test_attention_plan.py", "tests/kernels/test_gemm_plan.py",
           "tests/kernels/test_grid.py", "tests/devices/hip",
-          "tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py",
-          "tests/timing", "tests/cli")),
+          "tests/lab/timing/test_planned_attention.py", "tests/lab/timing/test_planned_gemm.py",
+          "tests/lab/timing", "tests/cli")),
     Room("launch", ("hk_backend/devices/**/*.py", "hk_backend/kernels/arguments.py"), 28,
          ("tests/devices", "tests/ops", "tests/kernels/test_arguments.py", "tests/cli"), VLLM),
     Room("packing", ("hk_backend/engine/linear/*.py",), 14,
@@ -87,7 +87,7 @@ ROOMS = (
     Room("cpu", ("csrc/cpu/**/*",), 0,
          ("tests/ops/test_attention_shapes.py", "tests/ops/test_attention_masks.py", "tests/ops")),
     Room("launcher", ("csrc/hip/*",), 0, ("tests/devices/hip", "tests/ops", "tests/cli")),
-    Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/timing", "tests/tiles")),
+    Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/lab/timing", "tests/tiles")),
 )  # fmt: skip
 """All rooms, those of Python first: a fault in them needs no compiler."""
 BY_NAME = {room.name: room for room in ROOMS}

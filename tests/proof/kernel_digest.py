@@ -14,7 +14,7 @@ import hashlib
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.masks import PARTS
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 
 LENGTH = 16
 """Hexadecimal digits of every digest in a record."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.test_gemm_mutants import entry_with
 from tests.proof import product_digest
 from tests.proof import source_digest as digests

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hk_backend import machine
-from hk_backend.bench.isa import ISA_LIMITS
+from hk_backend.lab.bench.isa import ISA_LIMITS
 from tests.models import ROOT
 from tests.suite import parts
 from tests.suite.cost import Cost, emulator_speed

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 
 if TYPE_CHECKING:
     from tests.suite.results import Results

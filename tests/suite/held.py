@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from hk_backend import _cpu
-from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.devices.cpu.isas import LIMITS, why_not
+from hk_backend.lab.bench.isa import ISA_LIMITS
 
 
 def limits(isa: str | None) -> dict[str, str]:

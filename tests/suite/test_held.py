@@ -11,10 +11,10 @@ import torch
 
 from bench_serving.isa import AVX512
 from hk_backend import _cpu, machine
-from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.devices.cpu.isas import usable_isas, why_not_amx
+from hk_backend.lab.bench.isa import ISA_LIMITS
 from tests.integration.shared.e2e.inside import hide_instructions
 from tests.models import ROOT
 from tests.suite.held import held_to, limits, problem

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hk_backend.kernels.row_sources import PAGED, block_reciprocal
-from hk_backend.kernels.toolchain import build, compiler
-from hk_backend.kernels.toolchain.compiler import ToolchainError
-from hk_backend.kernels.toolchain.sources import SOURCES
+from hk_backend.lab.toolchain import build, compiler
+from hk_backend.lab.toolchain.compiler import ToolchainError
+from hk_backend.lab.toolchain.sources import SOURCES
 
 INCLUDE = build.ROOT / "csrc" / "include"
 GFX942, GFX950 = "gfx942", "gfx950"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hk_backend.kernels import Catalogue, catalogue
-from hk_backend.kernels.toolchain import build
-from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain import build
+from hk_backend.lab.toolchain.compiler import Toolchain
 from tests.kernels.sources import ARCH, Source, write
 
 BLOCK = 64

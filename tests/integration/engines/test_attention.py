@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hk_backend
-from hk_backend.bench.launch.measure import LayerShape
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.lab.bench.launch.measure import LayerShape
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.adapter import PLUGIN, Environment

@@ -61,7 +61,7 @@ def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: boo
 def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int]:
     """Where the instructions `mnemonic` of a kernel lie in its file."""
     from hk_backend import _emulator
-    from hk_backend.kernels.toolchain.elf import Elf
+    from hk_backend.lab.toolchain.elf import Elf
 
     elf = Elf(code_object)
     text = elf.sections[".text"]

@@ -1,0 +1,1 @@
+"""What every command shares: how it prints, and how an error ends it."""
