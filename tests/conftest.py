@@ -20,6 +20,8 @@ import pytest
 
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import LIMITS, usable_isas
+from hk_backend.lab.toolchain import compiler
+from hk_backend.lab.toolchain.compiler import Toolchain
 from hk_backend.routing import metrics_directory
 from tests import forked
 from tests.budget import Ledger
@@ -63,6 +65,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[forked.Progr
     """Programs in processes of their own, with torch and the operators imported."""
     with forked.programs(tmp_path_factory.mktemp("programs")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def tools() -> Toolchain:
+    """The compiler of the GPU kernels, and LLVM's tools."""
+    return compiler.find()
 
 
 @pytest.fixture(autouse=True)

@@ -200,13 +200,11 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
 def code_of(entry: KernelEntry) -> tuple[bytes, int, int, int]:
     """The .text section of a kernel's code object, where in it that begins, and where in .text the
     kernel begins and ends."""
-    code_object = entry.code_object()
-    elf = Elf(code_object)
+    elf = Elf(entry.code_object())
     text = elf.sections[".text"]
-    begin, size = elf.symbols()[entry.symbol]
-    begin -= text.address
-    words = code_object[text.offset : text.offset + text.size]
-    return words, text.offset, begin, begin + size
+    begin, size = elf.place(entry.symbol)
+    begin -= text.offset
+    return elf.data[text.offset :][: text.size], text.offset, begin, begin + size
 
 
 def main(names: Sequence[str]) -> int:

@@ -164,7 +164,7 @@ def test_what_matters_of_a_kernel(tmp_path: Path) -> None:
 
     def flipped(symbol: str, offset: int) -> KernelEntry:
         code = bytearray(BF16.code_object())
-        code[code.index(Elf(bytes(code)).symbol_bytes(BF16.symbol + symbol)) + offset] ^= 1
+        code[Elf(bytes(code)).place(BF16.symbol + symbol)[0] + offset] ^= 1
         return entry_with(BF16, bytes(code), tmp_path / f"{BF16.name}{symbol}.hsaco")
 
     assert kernel_digest(replace(BF16, name="another")) == kernel_digest(BF16)

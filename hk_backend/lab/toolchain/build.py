@@ -174,9 +174,10 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
         "sources": sources.digests(inputs, root),
     }
     kernels: dict[str, list[dict[str, Any]]] = {}
-    for found in metadata.read(stripped, tools):
+    elf = Elf(data)
+    for found in metadata.read(elf):
         operator, kernel = describe(
-            source.stem, found, code[found.name], Elf(data), debug_info, arch, tools
+            source.stem, found, code[found.name], elf, debug_info, arch, tools
         )
         kernels.setdefault(operator, []).append(kernel)
     return Built(source.stem, record, kernels)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from hk_backend.lab.toolchain.compiler import Toolchain
+import msgpack
 
-PAIR = re.compile(r"^( *)(- )?(?: *)\.(\w+): +(\S+)$")
-ARGUMENT_INDENT = 6
+from hk_backend.lab.toolchain.elf import Elf
 
 
 @dataclass(frozen=True)
@@ -28,36 +27,23 @@ class Metadata:
     scratch: int
 
 
-def read(code_object: Path, tools: Toolchain) -> list[Metadata]:
+def read(elf: Elf) -> list[Metadata]:
     """Metadata of every kernel of a code object, in the order of the file."""
-    kernels: list[dict[str, str]] = []
-    kinds: list[list[str]] = []
-    for line in tools.run("llvm-readelf", "--notes", code_object).splitlines():
-        found = PAIR.match(line)
-        if found is None:
-            continue
-        indent, dash, key, value = len(found[1]), found[2], found[3], found[4]
-        if indent < ARGUMENT_INDENT and dash:
-            kernels.append({})
-            kinds.append([])
-        if indent < ARGUMENT_INDENT:
-            kernels[-1][key] = value
-        elif key == "value_kind":
-            kinds[-1].append(value)
-    return [_metadata(kernel, kind) for kernel, kind in zip(kernels, kinds, strict=True)]
+    notes = elf.file.get_section_by_name(".note").iter_notes()
+    (data,) = (note["n_descdata"] for note in notes if note["n_name"] == "AMDGPU")
+    return [_metadata(kernel) for kernel in msgpack.unpackb(data)["amdhsa.kernels"]]
 
 
-def _metadata(kernel: dict[str, str], kinds: list[str]) -> Metadata:
-    number = {key: int(value) for key, value in kernel.items() if value.isdigit()}
+def _metadata(kernel: Mapping[str, Any]) -> Metadata:
     return Metadata(
-        name=kernel["name"],
-        arguments=tuple(kinds),
-        argument_size=number["kernarg_segment_size"],
-        block=number["max_flat_workgroup_size"],
-        static_lds=number["group_segment_fixed_size"],
-        vgpr_total=number["vgpr_count"],
-        agpr=number["agpr_count"],
-        sgpr=number["sgpr_count"],
-        spills=number["vgpr_spill_count"] + number["sgpr_spill_count"],
-        scratch=number["private_segment_fixed_size"],
+        name=kernel[".name"],
+        arguments=tuple(argument[".value_kind"] for argument in kernel[".args"]),
+        argument_size=kernel[".kernarg_segment_size"],
+        block=kernel[".max_flat_workgroup_size"],
+        static_lds=kernel[".group_segment_fixed_size"],
+        vgpr_total=kernel[".vgpr_count"],
+        agpr=kernel[".agpr_count"],
+        sgpr=kernel[".sgpr_count"],
+        spills=kernel[".vgpr_spill_count"] + kernel[".sgpr_spill_count"],
+        scratch=kernel[".private_segment_fixed_size"],
     )

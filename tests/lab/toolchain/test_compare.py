@@ -20,10 +20,8 @@ def changed(folder: Path, symbol: str, byte: int) -> Path:
     shutil.copytree(SHIPPED, folder)
     path = folder / "gemm.co"
     data = bytearray(path.read_bytes())
-    elf = Elf(bytes(data))
-    address, size = elf.symbols()[symbol]
-    (section,) = [s for s in elf.sections.values() if 0 <= address - s.address < s.size]
-    data[section.offset + address - section.address + byte % size] ^= 0xFF
+    offset, size = Elf(bytes(data)).place(symbol)
+    data[offset + byte % size] ^= 0xFF
     path.write_bytes(data)
     return folder
 

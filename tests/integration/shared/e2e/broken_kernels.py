@@ -64,8 +64,7 @@ def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int
     from hk_backend.lab.toolchain.elf import Elf
 
     elf = Elf(code_object)
-    text = elf.sections[".text"]
-    begin = text.offset + elf.symbols()[symbol][0] - text.address
+    begin, _ = elf.place(symbol)
     for pc, instruction in _emulator.disassemble(elf.symbol_bytes(symbol), ARCH):
         if instruction.startswith(mnemonic):
             yield begin + pc
