@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
-from hk_backend.kernels.attention_plan import COSTS, Choice, choices, choose
+from hk_backend.kernels.attention_plan import CLOCK, Choice, choices, choose
 from hk_backend.kernels.masks import NO_MASK, PART, WINDOW, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.lab.timing.calibration import error_of
@@ -75,8 +75,8 @@ def explain(
         ValueError: there are no kernels for this head size.
         RuntimeError: the emulator cannot execute a kernel to its end.
     """
-    if head_size not in COSTS:
-        there = " or ".join(map(str, COSTS))
+    if head_size not in CLOCK.attention:
+        there = " or ".join(map(str, CLOCK.attention))
         raise ValueError(f"head size {head_size}; valid: {there}")
     family = _kernels(kernels, head_size, _mask(shape))
     step = attention.step(family[0], shape)

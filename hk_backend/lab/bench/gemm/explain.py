@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
+from hk_backend.kernels.costs import costs
+from hk_backend.kernels.gemm_plan import Candidate, candidates, tiles_of
 from hk_backend.lab.bench.gemm.layers import Layer
 from hk_backend.lab.bench.gemm.timers import Problem, Timer
 from hk_backend.lab.timing.calibration import error_of
@@ -125,7 +126,7 @@ def bound(layer: Layer, m: int) -> Bound:
 def _rival(of: Candidate, layer: Layer, m: int, clocked: float | None) -> Rival:
     entry = of.entry
     workgroups = tiles_of(entry, m, layer.n) * of.splits
-    at_once = layer.compute_units * costs(entry.arch)[entry.name].resident
+    at_once = layer.compute_units * costs(entry.arch).gemm[entry.name].resident
     tile = f"{entry.tile.rows}x{entry.tile.columns}x{entry.tile.depth}"
     rounds = -(-workgroups // at_once)
     return Rival(entry.name, tile, of.splits, workgroups, rounds, of.microseconds, clocked)

@@ -1,9 +1,11 @@
-"""Writes modelled costs of the gemm kernels, for the planner (kernels/gemm_plan.py).
+"""Writes the timing model's costs of the kernels, from which planners choose (kernels/costs.py).
 
-    python -m hk_backend.lab.timing.gemm_costs [--arch gfx950]
+    python -m hk_backend.lab.timing.costs [--arch gfx950]
 
-`cost` models launches of two depths for each kernel. Every CU has one workgroup, or as many as fit.
-One more launch has its depth split. `Cost` follows from the modelled times.
+`gemm_cost` models launches of two depths for each gemm kernel. Every CU has one workgroup, or as
+many as fit. One more launch has its depth split. The cost follows from the modelled times. Costs of
+attention and the rate of reads are fits over many shapes, which stay as the file has them
+(tests/lab/timing/test_planned_attention.py holds the choices by them to the model).
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.costs import COSTS, Cost
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_plan import COSTS, Cost, can_split
+from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.timing.workloads import gemm
@@ -30,8 +33,8 @@ SHORT, LONG = 32, 96
 SPLITS = 4
 
 
-def cost(entry: KernelEntry) -> Cost:
-    """Modelled cost of one kernel, in microseconds.
+def gemm_cost(entry: KernelEntry) -> Cost:
+    """Modelled cost of one gemm kernel, in microseconds.
 
     Raises `RuntimeError` if the emulator cannot execute the kernel to its end.
     """
@@ -66,16 +69,24 @@ def cost(entry: KernelEntry) -> Cost:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m hk_backend.lab.timing.gemm_costs")
+    from hk_backend import _emulator
+
+    parser = argparse.ArgumentParser(prog="python -m hk_backend.lab.timing.costs")
     parser.add_argument("--arch", default="gfx950")
     arch = parser.parse_args(argv).arch
     family = catalogue(arch).families["gemm"]
     found: dict[str, object] = {}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for entry, made in zip(family, pool.map(cost, family), strict=True):
+        for entry, made in zip(family, pool.map(gemm_cost, family), strict=True):
             print(f"{len(found) + 1}/{len(family)} {entry.name}: {made}", file=sys.stderr)
             found[entry.name] = {"sha256": entry.sha256, **asdict(made)}
-    COSTS.write_text(json.dumps({arch: found}, indent=1) + "\n")
+    parameters, table = _emulator.TimingParameters(arch), json.loads(COSTS.read_text())
+    table[arch] |= {
+        "launch_microseconds": parameters["dependent_gap"],
+        "read_ahead_bytes": int(parameters["hbm_burst"]),
+        "gemm": found,
+    }
+    COSTS.write_text(json.dumps(table, indent=1) + "\n")
     return 0
 
 
