@@ -18,12 +18,13 @@ from rich.console import Console
 
 from hk_backend.config import ConfigError
 from hk_backend.extras import missing
-from hk_backend.lab.bench import options
+from hk_backend.lab import options
 from hk_backend.terminal import errors
 
 if TYPE_CHECKING:
     from bench_serving.candidates import Candidate
     from bench_serving.engines import Engine
+    from hk_backend.lab.commands.benchmark import TimedSweep
 
 app = typer.Typer(
     cls=errors.Group,
@@ -88,13 +89,13 @@ def serve(
     _need_plots()
     from bench_serving import serve as suite
     from bench_serving.engines import ENGINES
-    from bench_serving.plan import Plan
+    from bench_serving.plan import ServingPlan
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
     from hk_backend.lab.bench import settings
-    from hk_backend.lab.bench.parse import parse_numbers
+    from hk_backend.lab.options import parse_numbers
 
-    plan = Plan(
+    plan = ServingPlan(
         _installed(ENGINES[engine.value]),
         model,
         _candidates(backends),
@@ -137,7 +138,7 @@ def perplexity(
     candidates = _candidates(backends)
     if any(candidate.is_llama_cpp for candidate in candidates):
         raise typer.BadParameter("--backends: perplexity is measured of stock and hk")
-    plan = suite.Plan(
+    plan = suite.PerplexityPlan(
         _installed(ENGINES[engine.value]),
         models,
         candidates,
@@ -198,24 +199,24 @@ def kernels(
     from bench_serving import kernels as suite
     from hk_backend.devices import DeviceError
     from hk_backend.lab.bench import settings
-    from hk_backend.lab.bench.attention.sweep import Sweep as AttentionSweep
-    from hk_backend.lab.bench.linear.sweep import Sweep as LinearSweep
-    from hk_backend.lab.bench.parse import parse_names
+    from hk_backend.lab.bench.attention.sweep import AttentionSweep
+    from hk_backend.lab.bench.linear.sweep import LinearSweep
+    from hk_backend.lab.options import parse_names
 
-    plans: dict[str, suite.Plan] = {
+    sweeps: dict[str, TimedSweep] = {
         "attention": AttentionSweep.parse(
             lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds
         ),
         "linear": LinearSweep.parse(layers, tokens, formats, weight_only, rounds),
     }
-    chosen = parse_names(operators, list(plans), "--operators")
+    chosen = parse_names(operators, list(sweeps), "--operators")
     settings.limit_isa(isa)
     with errors.in_one_line(console, ConfigError, DeviceError):
         settings.check_device()
     settings.use_threads(threads)
     failed = False
     for name in chosen:
-        rows = suite.measure(suite.OPERATORS[name], plans[name], out, _tell)
+        rows = suite.measure(suite.OPERATORS[name], sweeps[name], out, _tell)
         console.print((out / f"{name}.md").read_text(), markup=False, soft_wrap=True)
         console.print(f"written: {out}/{name}.json, {name}.md, {name}.png, {name}.svg")
         failed = failed or any(row.error for row in rows)

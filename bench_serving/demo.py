@@ -32,7 +32,7 @@ from bench_serving.server import Backend, Server, differences, relevant_environm
 from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine
 from hk_backend.cli import status
-from hk_backend.lab.bench.timing import order_of_round
+from hk_backend.lab.bench.stopwatch import order_of_round
 from hk_backend.progress import pulse
 
 QUESTIONS = (

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bench_serving.kernels import write
-from bench_serving.modelled import BASE, Case, Row, run
+from bench_serving.modelled import BASE, ModelledCase, ModelledKernel, run
 from bench_serving.plots import plot_modelled
 from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.lab.bench import tables
+from hk_backend.lab import tables
 from hk_backend.lab.timing import calibration
 
 NOTE = (
@@ -30,16 +30,16 @@ class DocumentError(ValueError):
 
 def model(
     kernels: Catalogue,
-    cases: Sequence[Case],
+    cases: Sequence[ModelledCase],
     workers: int,
     out: Path,
     tell: Callable[[str], object],
-) -> list[Row]:
+) -> list[ModelledKernel]:
     """Model the cases and write `modelled.json`, `.md` and plots into `out`.
 
     After an interrupt, the rows modelled so far are written.
     """
-    rows: list[Row] = []
+    rows: list[ModelledKernel] = []
     try:
         for row in run(cases, workers, tell):
             rows.append(row)
@@ -61,13 +61,13 @@ def environment(kernels: Catalogue) -> dict[str, Any]:
     }
 
 
-def _write(environment: dict[str, Any], rows: Sequence[Row], file: Path) -> None:
+def _write(environment: dict[str, Any], rows: Sequence[ModelledKernel], file: Path) -> None:
     write(file, environment, rows, f"{summary(rows)}.", tables_of(rows))
     said = dict.fromkeys(calibration.statement(row.case.panel.operator) for row in rows)
     plot_modelled(rows, f"HK: {'; '.join(said)}. Others: as they published.", file)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[ModelledKernel]) -> str:
     """One line: how many rows are ahead of the best published kernel, and how many behind."""
     good = [row for row in rows if not row.error]
     wins, failed = sum(row.ratio >= 1 for row in good), len(rows) - len(good)
@@ -79,7 +79,7 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{line}; {close} within the model's error of it; smallest ratio {smallest:.2f}"
 
 
-def tables_of(rows: Sequence[Row]) -> str:
+def tables_of(rows: Sequence[ModelledKernel]) -> str:
     """Markdown with one table for each panel.
 
     A table has HK's rates with their ratio to the best published one, the busiest unit, and the
@@ -94,7 +94,7 @@ def tables_of(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[ModelledKernel]) -> str:
     panel = rows[0].case.panel
     sizes = sorted({row.case.size for row in rows})
     found = {(row.case.variant, row.case.size): row for row in rows}
@@ -114,7 +114,7 @@ def _table(rows: Sequence[Row]) -> str:
     return tables.markdown(["TFLOP/s, N =", *map(str, sizes)], lines)
 
 
-def _cell(row: Row | None, base: Row | None) -> str:
+def _cell(row: ModelledKernel | None, base: ModelledKernel | None) -> str:
     """The cell of a row; `base`: the row of the variant that this one is compared with."""
     if row is None or row.error:
         return tables.FAILED if row else ""
@@ -129,11 +129,11 @@ def _ratio(ratio: float) -> str:
     return text if float(text) >= 1 else f"**{text}**"
 
 
-def _busiest(row: Row | None) -> str:
+def _busiest(row: ModelledKernel | None) -> str:
     return f"{row.busiest.name} {row.busiest.share:.0%}" if row and row.busiest else ""
 
 
-def put_into(document: Path, rows: Sequence[Row]) -> None:
+def put_into(document: Path, rows: Sequence[ModelledKernel]) -> None:
     """Write the summary and the tables between `BEGIN` and `END` of a document.
 
     Raises `DocumentError` if these lines are missing.

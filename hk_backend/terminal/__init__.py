@@ -1,1 +1,1 @@
-"""What every command shares: how it prints, and how an error ends it."""
+"""Prints results, progress and errors in the same way for every command."""

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from bench_serving import modelled, modelled_report
 from bench_serving.__main__ import app
-from bench_serving.modelled import Case, Row, cases
+from bench_serving.modelled import ModelledCase, ModelledKernel, cases
 from bench_serving.modelled_linear import BEGIN, END, table_of
 from bench_serving.published import SIZES
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.lab.bench.gemm import compare, timers
-from hk_backend.lab.bench.gemm.compare import OnDevice
+from hk_backend.lab.bench.gemm.compare import PublishedSweep
 from hk_backend.lab.bench.gemm.timers import Clock
 from hk_backend.lab.timing import calibration
 from hk_backend.lab.timing.busiest import Busiest
@@ -29,9 +29,9 @@ SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
-def row(case: Case, ratio: float) -> Row:
+def row(case: ModelledCase, ratio: float) -> ModelledKernel:
     """With a figure of that ratio to the best peer."""
-    return Row(
+    return ModelledKernel(
         case, case.kernels[0].name, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5)
     )
 
@@ -108,7 +108,7 @@ def test_options_that_do_not_go_together(
     assert message in result.output
 
 
-def documented(case: Case) -> float:
+def documented(case: ModelledCase) -> float:
     """TFLOP/s of our line in docs/benchmarks.md."""
     section = DOCUMENT.read_text().partition(f"### {case.panel.name}\n")[2].partition("###")[0]
     (line,) = [s for s in section.splitlines() if s.startswith(f"| {case.line}, modelled ±")]
@@ -116,10 +116,10 @@ def documented(case: Case) -> float:
     return float(cell.replace("*", "").split()[0])
 
 
-PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Launches())
+PLAN = PublishedSweep.parse(Clock(modelled.ARCH, 2), Launches())
 
 
-def line_of(text: str, case: compare.Case) -> list[str]:
+def line_of(text: str, case: compare.PublishedCase) -> list[str]:
     """The cells of a case in the tables of a text."""
     heading = f"### {case.layer.format}, published: {case.stock.source}\n"
     section = text.partition(heading)[2].partition("###")[0]
@@ -170,11 +170,11 @@ def test_all_documented_figures_are_the_model_s() -> None:
     check(cases(KERNELS), PLAN.cases)
 
 
-def check(chosen: list[Case], linear: Sequence[compare.Case]) -> None:
+def check(chosen: list[ModelledCase], linear: Sequence[compare.PublishedCase]) -> None:
     for found in modelled.run(chosen, 2, lambda line: None):
         said = f"{found.case.name}: run make modelled"
         assert documented(found.case) == pytest.approx(found.tflops, abs=1), said
     text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
-    for row in OnDevice(list(linear), PLAN.timer).run(lambda line: None):
+    for row in PublishedSweep(list(linear), PLAN.timer).run(lambda line: None):
         cells = line_of(table_of([row]), row.case)
         assert line_of(text, row.case) == cells, f"{row.case}: run make modelled"

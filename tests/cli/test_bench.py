@@ -25,16 +25,16 @@ from hk_backend.lab.bench.attention import measure as attention
 from hk_backend.lab.bench.attention.layouts import LAYOUTS, paged
 from hk_backend.lab.bench.attention.table import TABLE as ATTENTION_TABLE
 from hk_backend.lab.bench.launch import linear as linear_launches
-from hk_backend.lab.bench.launch.measure import STEPS, Launches
+from hk_backend.lab.bench.launch.measure import STEPS, OverheadSweep
 from hk_backend.lab.bench.linear import measure as linear
 from hk_backend.lab.bench.linear.table import TABLE as LINEAR_TABLE
 from hk_backend.lab.bench.linear.weights import DENSE, FORMATS
-from hk_backend.lab.bench.options import Isa
-from hk_backend.lab.bench.timing import Timing, alternate
+from hk_backend.lab.bench.stopwatch import Timing, alternate
+from hk_backend.lab.options import Isa
 from hk_backend.reference import gather_paged
 
-ATTENTION = attention.Case(48, 4, 2, 64, "fp32")
-LINEAR = linear.Case("tiny", 3, 64, 128)
+ATTENTION = attention.AttentionCase(48, 4, 2, 64, "fp32")
+LINEAR = linear.LinearCase("tiny", 3, 64, 128)
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_a_bad_option_is_named_with_its_value(
 def test_work_is_what_a_causal_mask_leaves() -> None:
     """Two products, two operations each; cached tokens are seen by every row."""
     assert ATTENTION.flops == sum(query + 1 for query in range(48)) * 2 * 2 * 64 * 4
-    case = attention.Case(5, 4, 2, 64, "fp32", cached=43)
+    case = attention.AttentionCase(5, 4, 2, 64, "fp32", cached=43)
     assert case.flops == 4 * sum(44 + row for row in range(5)) * 64 * 4
     assert str(case) == "N=5+43 d=64 4/2 fp32"
     rows = attention.measure(case, ["packed", "hnd/16"], rounds=1)
@@ -169,7 +169,7 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.Mo
     for rows, table in ((of_attention, ATTENTION_TABLE), (of_linear, LINEAR_TABLE)):
         assert [row.error for row in rows] == ["dtype float32 is not served"]  # type: ignore[attr-defined]
         assert "1 failed" in table.summary(rows)  # type: ignore[arg-type]
-    launches = list(Launches(("none_such",), 1).run(lambda line: None))
+    launches = list(OverheadSweep(("none_such",), 1).run(lambda line: None))
     of_engine = [row for row in launches if row.engine == "none_such"]
     assert len(of_engine) == len(STEPS)
     assert all("hk_none_such" in row.error for row in of_engine)

@@ -19,11 +19,11 @@ from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.lab.bench.gemm import compare, timers
-from hk_backend.lab.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.lab.bench.gemm.compare import LaunchComparison, PublishedSweep, summary
 from hk_backend.lab.bench.gemm.explain import RIVALS
 from hk_backend.lab.bench.gemm.published import STOCK, known
 from hk_backend.lab.bench.gemm.timers import Clock, Problem
-from hk_backend.lab.bench.tables import markdown
+from hk_backend.lab.tables import markdown
 from hk_backend.lab.timing import calibration
 from hk_backend.measurements import folder
 from hk_backend.measurements.launches import Launches, timed_on
@@ -96,16 +96,16 @@ def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.Monk
 
 
 def test_losses_stand_beside_wins() -> None:
-    plan = OnDevice.parse(Clock("gfx950", 1), Launches(), formats="bf16")
+    plan = PublishedSweep.parse(Clock("gfx950", 1), Launches(), formats="bf16")
     ratios = (2.0, 1.01, 0.99, 0.5)
     rows = [
-        Row(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)
+        LaunchComparison(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)
         for case, ratio in zip(plan.cases, ratios, strict=False)
     ]
     assert summary(rows) == (
         "2 wins, 2 losses, 0 failed; smallest ratio to stock 0.50; 2 within the model's error of 1"
     )
-    lines = markdown(compare.HEADINGS, map(compare.cells, rows)).splitlines()[2:]
+    lines = markdown(compare.HEADINGS, map(compare.TABLE.cells, rows)).splitlines()[2:]
     shown = [line.split(" | ")[compare.HEADINGS.index("HK/stock")] for line in lines]
     assert shown == ["2.00", "1.01", "0.99", "0.50"]
     assert all("modelled ±5%" in line for line in lines)

@@ -23,7 +23,7 @@ from hk_backend.kernels.catalogue import MEASURING
 from hk_backend.lab.bench.gpu import measure
 from hk_backend.lab.timing import calibration
 from hk_backend.lab.timing.measured import PARAMETERS, Measured
-from hk_backend.lab.timing.rows import Found, rows
+from hk_backend.lab.timing.microbenchmarks import MicrobenchmarkResult, microbenchmarks
 
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
@@ -164,6 +164,17 @@ def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "-m pip install 'matplotlib" in refused.stderr
 
 
+def test_a_timeline_needs_no_other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setenv("COLUMNS", "400")
+    options = (KERNEL, "--shape", SHAPE, "--no-sensitivity", "--timeline")
+    file = tmp_path / "cu.json"
+    assert run(*options, str(file)).stdout.splitlines()[-1] == f"timeline: {file}"
+    assert json.loads(file.read_text())["otherData"]["kernel"] == KERNEL
+    assert json.loads(run(*options, str(file), "--json").stdout)["timeline"] == str(file)
+    assert "is not a folder" in run(*options, str(tmp_path / "none/cu.json")).stderr
+
+
 CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the issue of the wait, the loop's share
 LOOP = 3  # instructions around a step
 
@@ -180,8 +191,10 @@ def reset() -> Iterator[None]:
 @pytest.fixture
 def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated device, with a few of the rows."""
-    few = [row for row in rows() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")]
-    monkeypatch.setattr(measure, "rows", lambda: few)
+    few = [
+        row for row in microbenchmarks() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")
+    ]
+    monkeypatch.setattr(measure, "microbenchmarks", lambda: few)
     monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
 
 
@@ -189,8 +202,8 @@ def measured_file(folder: Path) -> Path:
     """Of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
     path = folder / "measured.json"
 
-    def found(clocks: float) -> Found:
-        return Found({0: clocks}, 1.0, 2.2, 0.0, 0.0, 0.0, 1)
+    def found(clocks: float) -> MicrobenchmarkResult:
+        return MicrobenchmarkResult({0: clocks}, 1.0, 2.2, 0.0, 0.0, 0.0, 1)
 
     slot = 4 + 24 / 64
     found_rows = {
@@ -262,7 +275,7 @@ def test_every_row_that_the_arch_has_a_kernel_for(
     found = measure.measure(measure.gpu(), say=said.append)
     assert said == list(found.rows)
     assert (found.arch, found.device, found.emulated) == (arch, f"emulated:{arch}", True)
-    missing = [row for row in rows() if row.name not in found.rows]
+    missing = [row for row in microbenchmarks() if row.name not in found.rows]
     assert set(found.parameters) < set(PARAMETERS)  # clocks that count instructions, or 0 of them
     if arch == "gfx950":
         assert missing == []
@@ -276,7 +289,7 @@ def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
     """Here in instructions: 64 and the loop's in a step, of one wave or of each."""
     gpu = measure.emulated("gfx950")
     waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
-    found = measure.measure(gpu, [row for row in rows() if row.name in waves])
+    found = measure.measure(gpu, [row for row in microbenchmarks() if row.name in waves])
     for name, each in waves.items():
         assert found.rows[name].clocks == dict.fromkeys(each, (64 + LOOP) / 64)
     assert found.rows["clock"].workgroups == gpu.compute_units

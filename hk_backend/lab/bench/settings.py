@@ -14,7 +14,7 @@ from hk_backend.config import get_config
 from hk_backend.devices import DeviceError, device_for
 from hk_backend.devices.cpu.isas import why_not
 from hk_backend.lab.bench.isa import ISA_LIMITS
-from hk_backend.lab.bench.options import Isa
+from hk_backend.lab.options import Isa
 
 MATMUL_SIZE = 2304
 """Side of the square matmul that is timed; a power of two is slow in some matmul libraries."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 import typer
-from rich.console import Console
 
 from hk_backend import machine
 from hk_backend.config import ConfigError
-from hk_backend.lab.bench import options
+from hk_backend.lab import options
+from hk_backend.lab.commands import benchmark
+from hk_backend.lab.commands.benchmark import PrintTable, TimedSweep
 from hk_backend.terminal import errors
-from hk_backend.terminal.output import JsonFlag, print_json, progress
+from hk_backend.terminal.output import JsonFlag, progress
 
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 
@@ -34,11 +35,13 @@ def attention(
 
     Exit code 1 if a case could not be measured or its result was wrong.
     """
-    from hk_backend.lab.bench.attention.sweep import Sweep
+    from hk_backend.lab.bench.attention.sweep import AttentionSweep
     from hk_backend.lab.bench.attention.table import TABLE
 
-    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds, cached)
-    _measure(plan, TABLE.print, threads, isa, as_json)
+    sweep = AttentionSweep.parse(
+        lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds, cached
+    )
+    _on_host(sweep, TABLE.print, threads, isa, as_json)
 
 
 @bench.command()
@@ -64,12 +67,12 @@ def linear(
         from hk_backend.lab.commands import linear_gpu
 
         chosen = {"layers": layers, "tokens": tokens, "formats": formats}
-        return linear_gpu.linear(context, device.value, chosen, as_json)
-    from hk_backend.lab.bench.linear.sweep import Sweep
+        linear_gpu.linear(context, device.value, chosen, as_json)
+    from hk_backend.lab.bench.linear.sweep import LinearSweep
     from hk_backend.lab.bench.linear.table import TABLE
 
-    plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
-    return _measure(plan, TABLE.print, threads, isa, as_json)
+    sweep = LinearSweep.parse(layers, tokens, formats, weight_only, rounds)
+    _on_host(sweep, TABLE.print, threads, isa, as_json)
 
 
 @bench.command()
@@ -79,8 +82,7 @@ def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
     No GPU is needed: the HIP library under it returns at once. Exit code 1 if an engine could not
     be measured.
     """
-    from hk_backend.lab.bench.launch.measure import Launches
-    from hk_backend.lab.bench.launch.table import print_rows
+    from hk_backend.lab.bench.launch.measure import OverheadSweep, print_rows
 
     engines = tuple(
         title.lower()
@@ -90,13 +92,17 @@ def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
     if not engines:
         progress.print("[red]no engine is installed: the launch path starts in its forward[/red]")
         raise typer.Exit(1)
-    _measure(Launches(engines, rounds), print_rows, 1, None, as_json)
+    _on_host(OverheadSweep(engines, rounds), print_rows, 1, None, as_json)
 
 
-def _measure(
-    plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
-) -> None:
-    """Run a benchmark's sweep, print its results and end the command."""
+def _on_host(
+    sweep: TimedSweep,
+    print_table: PrintTable,
+    threads: int,
+    isa: options.Isa | None,
+    as_json: bool,
+) -> NoReturn:
+    """Run a sweep with the host kernels, under the conditions that the options ask for."""
     from hk_backend.devices import DeviceError
     from hk_backend.lab.bench import settings
 
@@ -104,14 +110,4 @@ def _measure(
     with errors.in_one_line(progress, ConfigError, DeviceError):
         settings.check_device()
     settings.use_threads(threads)
-    environment = settings.environment(plan.rounds)
-    with progress.status("") as line:
-        rows = list(plan.run(line.update))
-    if as_json:
-        print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
-    else:
-        console = Console()
-        for name, value in environment.items():
-            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
-        print_rows(console, rows)
-    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+    benchmark.run(sweep, settings.environment(sweep.rounds), print_table, as_json)

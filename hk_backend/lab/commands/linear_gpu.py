@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
 
 from hk_backend.config import ConfigError
-from hk_backend.lab.bench.options import is_given
+from hk_backend.lab.commands import benchmark
+from hk_backend.lab.options import is_given
 from hk_backend.terminal import errors
-from hk_backend.terminal.output import print_json, progress
+from hk_backend.terminal.output import progress
 
 if TYPE_CHECKING:
     from hk_backend.lab.bench.gemm.timers import Timer
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ALWAYS = ("context", "device", "as_json")
 
 
-def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_json: bool) -> None:
+def linear(
+    context: typer.Context, device: str, chosen: Mapping[str, str], as_json: bool
+) -> NoReturn:
     """Time the launches, print the comparison and end the command.
 
     `chosen`: options by their names. Raises `typer.BadParameter` for another option that was given,
@@ -39,23 +41,15 @@ def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_js
     given = {name: value for name, value in chosen.items() if is_given(context, name)}
     with errors.in_one_line(progress, ConfigError, DeviceError, CodeObjectError):
         timer = timer_of(device)
-        plan = compare.OnDevice.parse(timer, timed_on(timer.name), **given)
-        with progress.status("") as line:
-            rows = list(plan.run(line.update))
+        sweep = compare.PublishedSweep.parse(timer, timed_on(timer.name), **given)
     environment = {
         "device": timer.device or device,
         "arch": timer.arch,
         "figures": timer.source if timer.device else statement("gemm"),
         "hk": __version__,
     }
-    if as_json:
-        print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
-    else:
-        console = Console()
-        for name, value in environment.items():
-            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
-        compare.TABLE.print(console, rows)
-    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+    with errors.in_one_line(progress, DeviceError, CodeObjectError):
+        benchmark.run(sweep, environment, compare.TABLE.print, as_json)
 
 
 def timer_of(device: str) -> Timer:

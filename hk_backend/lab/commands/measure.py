@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from hk_backend.config import ConfigError
+from hk_backend.lab.tables import plain_table
 from hk_backend.terminal import errors
 from hk_backend.terminal.output import print_json, progress
 
@@ -53,10 +53,7 @@ def _print(console: Console, measured: Measured, path: Path) -> None:
     """Print measured and modelled values side by side, and how to use the file."""
     from hk_backend import _emulator
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("parameter", "measured", "model", "range", "unit", "until now"):
-        number = name in ("measured", "model")
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    table = plain_table("parameter", ">measured", ">model", "range", "unit", "until now")
     values = measured.parameters
     for name, own, low, high, certainty, unit, *_ in _emulator.timing_parameters(measured.arch):
         if name in values:

@@ -18,8 +18,9 @@ from hk_backend.terminal.output import JsonFlag, print_json, progress
 if TYPE_CHECKING:
     from hk_backend.lab.timing.report import Report
     from hk_backend.lab.timing.shapes import Workload
+    from hk_backend.lab.timing.timeline import Timeline
 
-    Draw = Callable[[Report, Path], list[Path]]
+    Draw = Callable[[Report, Timeline, Path], list[Path]]
 
 KernelName = Annotated[
     str, typer.Argument(metavar="KERNEL", help="As `hk-backend kernels` lists it.")
@@ -41,6 +42,12 @@ Settings = Annotated[
 PictureFile = Annotated[
     Path | None,
     typer.Option(help="Draw a CU's timeline: .png or .svg; with another name, both."),
+]
+TimelineFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the same timeline in the Chrome trace event format, which Perfetto opens."
+    ),
 ]
 ParametersFlag = Annotated[
     bool, typer.Option("--parameters", help="List the model's parameters, and nothing else.")
@@ -87,6 +94,7 @@ def time(
     arch: Arch = "gfx950",
     settings: Settings = None,
     picture: PictureFile = None,
+    timeline: TimelineFile = None,
     sensitivity: SensitivityFlag = True,
     parameters: ParametersFlag = False,
     measured: MeasuredFile = None,
@@ -110,20 +118,28 @@ def time(
     known = measuring.parameters(measured, arch) if measured else {}
     if parameters:
         return _list_parameters(arch, known, as_json)
-    from hk_backend.lab.timing import report, tables
+    from hk_backend.lab.timing import chrome_trace, report, tables
+    from hk_backend.lab.timing import timeline as timelines
 
     workload = _workload(kernel, shape, arch)
     changes = _changes(settings or (), arch, known)
     draw = _drawing(picture) if picture else None
-    files: list[Path] = []
+    _check_folder(timeline, "--timeline")
+    pictures: list[Path] = []
     with _errors_in_words(changes), progress.status("") as line:
         found = report.collect(workload, changes, sensitivity=sensitivity, say=line.update)
-        if draw and picture:
+        if picture or timeline:
             line.update("drawing")
-            files = draw(found, picture)
+            shown = timelines.timeline(found)
+        if draw and picture:
+            pictures = draw(found, shown, picture)
+        if timeline:
+            chrome_trace.write(found, shown, timeline)
     if as_json:
-        return print_json({**found.as_json(), "pictures": [str(file) for file in files]})
-    tables.print_report(Console(), found, files)
+        drawn = {"pictures": [str(file) for file in pictures]}
+        traced = {"timeline": str(timeline)} if timeline else {}
+        return print_json({**found.as_json(), **drawn, **traced})
+    tables.print_report(Console(), found, pictures, timeline)
     return None
 
 
@@ -168,14 +184,18 @@ def _drawing(path: Path) -> Draw:
     """The function that draws a picture; ends the command early if it cannot draw."""
     from hk_backend.extras import missing
 
-    if not path.parent.is_dir():
-        raise typer.BadParameter(f"{path.parent} is not a folder", param_hint="--picture")
+    _check_folder(path, "--picture")
     try:
         from hk_backend.lab.timing.picture import draw
     except ModuleNotFoundError as error:
         errors.say(progress, missing(error, "--picture", "bench"))
         raise typer.Exit(1) from None
     return draw
+
+
+def _check_folder(path: Path | None, option: str) -> None:
+    if path and not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is not a folder", param_hint=option)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hk_backend.terminal.output import JsonFlag, print_json, progress
 if TYPE_CHECKING:
     from hk_backend.kernels.catalogue import Catalogue
     from hk_backend.lab.bench.gemm.timers import Problem
-    from hk_backend.lab.bench.gemm.tune import Found
+    from hk_backend.lab.bench.gemm.tune import TunedProblem
 
 Device = Annotated[
     str, typer.Option(help="hip; or emulated:gfx950, by the timing model, without a GPU.")
@@ -78,7 +78,7 @@ def tune_kernels(
             errors.say(progress, said)
             raise typer.Exit(130) from None
     if as_json:
-        print_json({"kept": job.kept, "launches": [_as_json(each) for each in found]})
+        print_json({"kept": job.kept, "launches": [each.as_json() for each in found]})
     else:
         _print(Console(), found, job.kept, job.path)
     raise typer.Exit(1 if any(each.error for each in found) else 0)
@@ -91,7 +91,7 @@ def _problems(
     from hk_backend.kernels.gemm_formats import LAYERS, family
     from hk_backend.lab.bench.gemm.layers import MODELS, weights
     from hk_backend.lab.bench.gemm.timers import Problem
-    from hk_backend.lab.bench.parse import parse_names, parse_numbers
+    from hk_backend.lab.options import parse_names, parse_numbers
 
     named = parse_names(formats, list(LAYERS), "--formats")
     for name in named:
@@ -125,13 +125,7 @@ def _sizes(shapes: str) -> list[tuple[int, int, int]]:
     return sizes
 
 
-def _as_json(found: Found) -> dict[str, object]:
-    if found.launch is None:
-        return {"problem": str(found.problem), "error": found.error}
-    return {**found.launch.model_dump(), "planned_choice_microseconds": found.planned}
-
-
-def _print(console: Console, found: Sequence[Found], kept: int, path: Path) -> None:
+def _print(console: Console, found: Sequence[TunedProblem], kept: int, path: Path) -> None:
     """Print how many launches were timed, how much they gain, and where they are kept."""
     for each in found:
         if each.error:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import hk_backend
-from hk_backend.lab.timing.rows import ACCESS, REPEATS, Found
+from hk_backend.lab.timing.microbenchmarks import ACCESS, REPEATS, MicrobenchmarkResult
 
-Results = Mapping[str, Found]
+Results = Mapping[str, MicrobenchmarkResult]
 """Measurements by the name of their row; a row is missing if the arch has no kernel for it."""
 Value = Callable[[Results], float]
 PASSES = 8
@@ -67,7 +67,7 @@ def latency(name: str) -> Value:
     return lambda found: found[name].mean - issue(found) - loop(found) / REPEATS
 
 
-def largest_matrix(found: Results, row: str) -> Found:
+def largest_matrix(found: Results, row: str) -> MicrobenchmarkResult:
     """The measurement of `row`, named after the first of `LARGEST` that the arch has."""
     return next(found[row.format(name)] for name in LARGEST if row.format(name) in found)
 

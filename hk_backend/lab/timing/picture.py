@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hk_backend.lab.timing.calibration import statement
 from hk_backend.lab.timing.report import Report
-from hk_backend.lab.timing.timeline import STEPS, Row, Spans, Timeline, Window, timeline
+from hk_backend.lab.timing.timeline import STEPS, Spans, Timeline, Track, Window
 
 SUFFIXES = (".png", ".svg")
 DPI = 140
@@ -69,14 +69,13 @@ WAVE, UNIT, SHARED, GAP = 1.1, 0.5, 0.7, 0.5
 TITLE = {"loc": "left", "fontsize": "medium"}
 
 
-def draw(report: Report, path: Path) -> list[Path]:
+def draw(report: Report, shown: Timeline, path: Path) -> list[Path]:
     """Write the picture; returns the files that were written.
 
     `path`: a .png or .svg file; with another suffix, or none, both are written beside it. Raises
     `OSError`.
     """
-    shown = timeline(report)
-    places = _places(shown.rows)
+    places = _places(shown.tracks)
     height = sum(place.height for place in places)
     figure = Figure(figsize=(16, 3.2 + 0.5 * height), layout="constrained")
     whole, close = figure.subplots(2, 1)
@@ -101,22 +100,22 @@ def _title(report: Report) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Position and height of a row in the picture; y grows downwards."""
+    """Position and height of a track's row in the picture; y grows downwards."""
 
-    row: Row
+    track: Track
     y: float
     height: float
 
 
-def _places(rows: Sequence[Row]) -> list[Place]:
+def _places(tracks: Sequence[Track]) -> list[Place]:
     places: list[Place] = []
-    y, before = 0.0, rows[0].simd
-    for row in rows:
-        if row.simd != before:
+    y, before = 0.0, tracks[0].simd
+    for track in tracks:
+        if track.simd != before:
             y += GAP
-        before = row.simd
-        height = WAVE if row.is_wave else SHARED if row.simd is None else UNIT
-        places.append(Place(row, y, height))
+        before = track.simd
+        height = WAVE if track.is_wave else SHARED if track.simd is None else UNIT
+        places.append(Place(track, y, height))
         y += height
     return places
 
@@ -128,7 +127,7 @@ def _draw_whole(axis: Any, shown: Timeline, places: Sequence[Place]) -> None:
     for place in places:
         _background(axis, place, shown.whole)
         below = np.zeros(len(edges) - 1)
-        for kind, spans in _by_kind(place.row):
+        for kind, spans in _by_kind(place.track):
             above = below + sum(one.by_bin(edges) for one in spans)
             axis.fill_between(
                 edges - start,
@@ -167,7 +166,7 @@ def _draw_close(axis: Any, shown: Timeline, places: Sequence[Place]) -> None:
     window = shown.close
     for place in places:
         _background(axis, place, window)
-        for kind, spans in _by_kind(place.row):
+        for kind, spans in _by_kind(place.track):
             cut = [one.within(window) for one in spans]
             axis.add_patch(_boxes(cut, place, window[0], kind.color))
     steps = [at for at in shown.steps if window[0] <= at < window[1]]
@@ -192,10 +191,10 @@ def _boxes(spans: Sequence[Spans], place: Place, origin: float, color: str) -> P
     return PathPatch(outline, facecolor=color, linewidth=0)
 
 
-def _by_kind(row: Row) -> Iterator[tuple[Kind, list[Spans]]]:
-    """Yields each kind that the row has, issues first, with the row's spans of that kind."""
+def _by_kind(track: Track) -> Iterator[tuple[Kind, list[Spans]]]:
+    """Yields each kind that the track has, issues first, with the track's spans of that kind."""
     for kind in KINDS:
-        found = [row.spans[what] for what in kind.of if what in row.spans]
+        found = [track.spans[what] for what in kind.of if what in track.spans]
         if found:
             yield kind, found
 
@@ -212,13 +211,13 @@ def _axes(axis: Any, places: Sequence[Place], window: Window, label: str) -> Non
     clocks = window[1] - window[0]
     axis.set(xlim=(0, clocks), ylim=(bottom, 0), xlabel=label)
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.set_yticks([p.y + p.height / 2 for p in places], [p.row.label for p in places])
+    axis.set_yticks([p.y + p.height / 2 for p in places], [p.track.label for p in places])
     axis.tick_params(axis="y", length=0, labelsize="small")
     for spine in axis.spines.values():
         spine.set_visible(False)
     for place in places:
-        if not place.row.is_wave:
-            busy = sum(spans.within(window).total for spans in place.row.spans.values())
+        if not place.track.is_wave:
+            busy = sum(spans.within(window).total for spans in place.track.spans.values())
             axis.annotate(
                 f"{busy / clocks:.0%}",
                 (clocks, place.y + place.height / 2),
@@ -243,8 +242,8 @@ def _axes(axis: Any, places: Sequence[Place], window: Window, label: str) -> Non
 def _simds(places: Sequence[Place]) -> Mapping[int, list[Place]]:
     found: dict[int, list[Place]] = {}
     for place in places:
-        if place.row.simd is not None:
-            found.setdefault(place.row.simd, []).append(place)
+        if place.track.simd is not None:
+            found.setdefault(place.track.simd, []).append(place)
     return found
 
 

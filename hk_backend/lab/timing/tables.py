@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hk_backend.lab.tables import plain_table
 from hk_backend.lab.timing.bound import is_matrix_bound
 from hk_backend.lab.timing.busiest import units
 from hk_backend.lab.timing.calibration import statement
@@ -54,8 +55,10 @@ WHAT = {
 """Explanation of each stall, and of instructions that `control` issues."""
 
 
-def print_report(console: Console, report: Report, files: Sequence[Path]) -> None:
-    """Print the time, what bounds it and where the clocks go; `files`: pictures that were drawn."""
+def print_report(
+    console: Console, report: Report, pictures: Sequence[Path], timeline: Path | None
+) -> None:
+    """Print the time, what bounds it, where the clocks go, and the names of files that show it."""
     group = report.workgroup
     _print_figures(console, report)
     _print_bound(console, report)
@@ -70,8 +73,10 @@ def print_report(console: Console, report: Report, files: Sequence[Path]) -> Non
     if report.effects is not None:
         title = f"time with a parameter at the ends of its range, where it moves by {LEAST:.1%}"
         _print(console, title, _effects(report.effects))
-    for file in files:
+    for file in pictures:
         console.print(Text(f"picture: {file}"), soft_wrap=True)
+    if timeline:
+        console.print(Text(f"timeline: {timeline}"), soft_wrap=True)
 
 
 def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
@@ -150,7 +155,7 @@ def _print_bound(console: Console, report: Report) -> None:
 
 
 def _units(report: Report) -> Table:
-    table = _table("", ">share", "")
+    table = plain_table("", ">share", "")
     for name, share in units(report.modelled).items():
         table.add_row(name, f"{share:.1%}", Text("█" * round(min(share, 1) * BAR), "green"))
     if report.bound.tail_share >= SHOWN:
@@ -160,7 +165,7 @@ def _units(report: Report) -> Table:
 
 def _waves(group: Workgroup) -> Table:
     clocks = group.wave_clocks
-    table = _table("", "", ">clocks", ">share", "")
+    table = plain_table("", "", ">clocks", ">share", "")
     for (kind, name), value in _parts(clocks).items():
         if value >= SHOWN * clocks.total:
             style = "yellow" if kind == WAIT else ""
@@ -179,7 +184,7 @@ def _parts(clocks: Clocks) -> dict[tuple[str, str], float]:
 
 
 def _lines(group: Workgroup) -> Table:
-    table = _table("line", ">clocks", ">share", "mostly")
+    table = plain_table("line", ">clocks", ">share", "mostly")
     total = group.wave_clocks.total
     for line, clocks in list(group.lines.items())[:LINES]:
         (kind, name), most = next(iter(_parts(clocks).items()))
@@ -209,7 +214,7 @@ def _phases(group: Workgroup) -> str:
 
 def _effects(effects: Sequence[Effect]) -> Table:
     headings = ("parameter", ">value", ">low", ">time", ">high", ">time", "unit", "")
-    table = _table(*headings, gap=1)
+    table = plain_table(*headings, gap=1)
     for effect in effects:
         row = effect.parameter
         table.add_row(
@@ -225,16 +230,6 @@ def _effects(effects: Sequence[Effect]) -> Table:
 
 def _change(ratio: float) -> str:
     return f"{ratio - 1:+.1%}" if ratio != 1 else ""
-
-
-def _table(*headings: str, gap: int = 2) -> Table:
-    """A table with `gap` spaces between columns; a heading that begins with > is of numbers."""
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
-    for heading in headings:
-        table.add_column(
-            heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left"
-        )
-    return table
 
 
 def _print(console: Console, title: str, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""The activity of one CU, clock by clock: the rows of the picture and what each row shows."""
+"""The activity of one CU, clock by clock: a track for each wave and for each unit."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Spans:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of the picture: a wave's place, or a unit.
+class Track:
+    """The activity of a wave's place, or of a unit.
 
     spans: stretches by activity: ("issue", unit), ("wait", stall) or ("busy", unit).
     """
@@ -72,8 +72,8 @@ class Row:
 class Timeline:
     """The activity of a CU from the start to the end of one representative workgroup."""
 
-    rows: Sequence[Row]
-    """Rows from top to bottom: for each SIMD its waves, then its units; last the CU's units."""
+    tracks: Sequence[Track]
+    """Tracks from top to bottom: for each SIMD its waves, then its units; last the CU's units."""
     whole: Window
     loop: Window | None
     """Clocks from the first instruction of the loop to the last; None: there is no loop."""
@@ -118,12 +118,14 @@ def timeline(report: Report) -> Timeline:
     slots = np.array([w.slot for w in run.time.workgroups], np.uint32)[events["workgroup"]]
     first = events[(slots == shown.slot) & (events["wave"] == 0) & ~events["waits"]]
     begins = np.sort(first["start"][first["pc"] == report.traced.loop[0]]).tolist()
-    rows = [
-        *_wave_rows(events, slots, modelled.resident),
-        *_unit_rows(_emulator.unit_events(run.time)),
+    tracks = [
+        *_wave_tracks(events, slots, modelled.resident),
+        *_unit_tracks(_emulator.unit_events(run.time)),
     ]
     return Timeline(
-        rows=sorted(rows, key=lambda row: (row.simd is None, row.simd or 0, not row.is_wave)),
+        tracks=sorted(
+            tracks, key=lambda each: (each.simd is None, each.simd or 0, not each.is_wave)
+        ),
         whole=(shown.start, shown.end),
         loop=(shown.loop_start, shown.loop_end) if shown.loop_end else None,
         close=_close(begins, (shown.start, shown.end)),
@@ -143,8 +145,8 @@ def _close(begins: Sequence[int], whole: Window) -> Window:
     return middle - half, middle + half
 
 
-def _wave_rows(events: NDArray[Any], slots: NDArray[np.uint32], resident: int) -> Iterator[Row]:
-    """One row for each wave of each slot; workgroups of a slot follow each other in its rows."""
+def _wave_tracks(events: NDArray[Any], slots: NDArray[np.uint32], resident: int) -> Iterator[Track]:
+    """One track for each wave of each slot; workgroups of a slot follow each other in it."""
     from hk_backend import _emulator
 
     units, stalls = _emulator.unit_names(), _emulator.stall_names()
@@ -156,20 +158,20 @@ def _wave_rows(events: NDArray[Any], slots: NDArray[np.uint32], resident: int) -
             kind = ("wait", stalls[what]) if waits else ("issue", units[what])
             spans[kind] = _spans(own[(own["waits"] == waits) & (own["what"] == what)])
         label = f"wave {wave}" if resident == 1 else f"{slot + 1}: wave {wave}"
-        yield Row(label, simd, True, spans)
+        yield Track(label, simd, True, spans)
 
 
-def _unit_rows(events: NDArray[Any]) -> Iterator[Row]:
+def _unit_tracks(events: NDArray[Any]) -> Iterator[Track]:
     from hk_backend import _emulator
 
     units = _emulator.unit_names()
     for simd in range(4):
         for name in SIMD_UNITS:
             own = events[(events["unit"] == units.index(name)) & (events["simd"] == simd)]
-            yield Row(name, simd, False, {("busy", name): _spans(own)})
+            yield Track(name, simd, False, {("busy", name): _spans(own)})
     for name, label in SHARED_UNITS.items():
         own = events[events["unit"] == units.index(name)]
-        yield Row(label, None, False, {("busy", name): _spans(own)})
+        yield Track(label, None, False, {("busy", name): _spans(own)})
 
 
 def _spans(events: NDArray[Any]) -> Spans:

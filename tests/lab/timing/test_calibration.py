@@ -16,7 +16,7 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.calibration import ERRORS, UNCOMPARED, error_of, statement
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.workloads import traffic
+from tests.lab.timing import traffic
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "timing.md").read_text()
 OPERATORS = {
@@ -93,7 +93,7 @@ def test_the_error_of_what_memory_bounds() -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_document_has_what_is_modelled_now(name: str) -> None:
-    """To its three digits."""
+    """The document's figures hold to their three digits."""
     ((published, now),) = re.findall(
         rf"^\| {name} \| ([\d.]+) / ([\d.]+) \|$", DOCUMENT, re.MULTILINE | re.IGNORECASE
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hk_backend.lab.timing.measured import PARAMETERS, Measured, MeasuredError, read
-from hk_backend.lab.timing.rows import Found
+from hk_backend.lab.timing.microbenchmarks import MicrobenchmarkResult
 
 LOOP = 24.0 / 64  # clocks: two scalar instructions and a jump, of each of 64 repeats
 CHAIN = 24.0 / 16 + 4  # ... of 16, and the issue of a wait
@@ -19,10 +19,10 @@ CHAIN = 24.0 / 16 + 4  # ... of 16, and the issue of a wait
 def found(
     *clocks: float, waves: tuple[int, ...] = (0,), us: float = 1.0, ghz: float = 2.4,
     alone: float = 0.0, gap: float = 0.0, call: float = 0.0, workgroups: int = 1,
-) -> Found:  # fmt: skip
+) -> MicrobenchmarkResult:  # fmt: skip
     each = clocks if len(clocks) == len(waves) else clocks * len(waves)
     by_wave = dict(zip(waves, each, strict=True))
-    return Found(by_wave, us, ghz, alone, gap, call, workgroups)
+    return MicrobenchmarkResult(by_wave, us, ghz, alone, gap, call, workgroups)
 
 
 EIGHT = tuple(range(8))
@@ -103,7 +103,7 @@ EXPECTED = {
 }
 
 
-def measured(rows: dict[str, Found] = ROWS, **changes: Any) -> Measured:
+def measured(rows: dict[str, MicrobenchmarkResult] = ROWS, **changes: Any) -> Measured:
     return Measured(
         **{"arch": "gfx950", "device": "a GPU", "emulated": False, **changes}, rows=rows
     )
@@ -115,7 +115,7 @@ def test_every_parameter_follows() -> None:
 
 
 def test_a_longer_matrix_wave_delays_only_while_the_vector_wave_lasts() -> None:
-    """Of the step's 64 instructions half are issued by then."""
+    """Half of the step's 64 instructions are issued by then."""
     rows = ROWS | {"beside_both": found(36, 18, waves=(0, 4))}
     assert measured(rows).parameters["matrix_issue"] == pytest.approx(4)
 

@@ -1,4 +1,4 @@
-"""From traced samples to a figure for the device, and which of several kernels serves a shape."""
+"""The model's figures from traced samples, and the choice among kernels that serve a shape."""
 
 from __future__ import annotations
 

@@ -157,12 +157,12 @@ def test_units_without_work_and_the_launch_itself() -> None:
 
 def test_a_wave_does_one_thing_at_a_time() -> None:
     found = timeline(report(PACKED, MANY))
-    for row in found.rows:
-        cut = [spans.within(found.whole) for spans in row.spans.values()]
+    for track in found.tracks:
+        cut = [spans.within(found.whole) for spans in track.spans.values()]
         starts = np.concatenate([spans.starts for spans in cut])
         order = np.argsort(starts)
         ends = (starts + np.concatenate([spans.clocks for spans in cut]))[order]
-        assert (starts[order][1:] >= ends[:-1] - (0 if row.is_wave else 1)).all()
+        assert (starts[order][1:] >= ends[:-1] - (0 if track.is_wave else 1)).all()
         assert sum(spans.total for spans in cut) <= found.whole[1] - found.whole[0]
 
 

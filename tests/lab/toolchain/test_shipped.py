@@ -32,7 +32,7 @@ Index = dict[str, Any]
 
 
 CATALOGUES = {SOURCES: CODE_OBJECTS, MEASURE: MEASURING}
-"""Where the code objects of each folder of sources are."""
+"""Folders of code objects, by the folder of their sources."""
 PLACES = [(folder, arch) for folder, objects in CATALOGUES.items() for arch in arches(objects)]
 
 
@@ -42,7 +42,7 @@ def indexes(folder: Path, arch: str) -> list[Index]:
 
 
 def kernels_of(folder: Path, arch: str) -> dict[str, list[Index]]:
-    """What the indexes say of the kernels of each code object, with their argument structs."""
+    """Index entries of each code object's kernels, with their argument structs."""
     found: dict[str, list[Index]] = {}
     for index in indexes(folder, arch):
         for kernel in index["kernels"]:
@@ -67,7 +67,7 @@ COMPILED_AGAIN = 2
 
 @pytest.fixture
 def makers(tools: Toolchain) -> None:
-    """For tests marked `same_compiler`: skips them where another compiler made what ships."""
+    """Marks tests as `same_compiler`: skips them where another compiler made what ships."""
     by = {entry.compiler for place in PLACES for entry in shipped(*place).values()}
     if by != {tools.version}:
         pytest.skip(f"the code objects are by {by}, here is {tools.version}")
@@ -102,7 +102,7 @@ def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str
 
 
 def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
-    """What the GPU executes of it, and its kernel information."""
+    """The bytes of a kernel that the GPU executes, and its kernel information."""
     elf = Elf(data)
     return dict(compare.kernels_in(elf))[name], elf.symbol_bytes(f"{name}_info")
 
@@ -118,7 +118,7 @@ def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
 def test_one_kernel_compiled_again(
     folder: Path, arch: str, name: str, copy: Path, tmp_path: Path, tools: Toolchain
 ) -> None:
-    """Its instructions, its descriptor and its entry of the index, byte for byte."""
+    """Instructions, descriptor and index entry are the same, byte for byte."""
     kernels = kernels_of(folder, arch)[name]
     kernel = draw(f"compile {arch} {name}").choice(kernels)
     entries = shipped(folder, arch)
@@ -172,7 +172,7 @@ def test_nothing_is_large() -> None:
 
 
 def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> None:
-    """Of some that the commit draws."""
+    """Some line tables, which the commit draws, have the path of their source."""
     for folder, arch, name in draw("line tables").sample(UNITS, 4):
         plain = tmp_path / f"{name}.o"
         lines = CATALOGUES[folder] / arch / f"{name}.lines"

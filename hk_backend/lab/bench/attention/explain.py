@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
 from hk_backend.kernels.attention_plan import CLOCK, Choice, choices, choose
 from hk_backend.kernels.masks import NO_MASK, PART, WINDOW, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
+from hk_backend.lab.bench.rivals import Facts, Rival, rivals
 from hk_backend.lab.timing.calibration import error_of
 from hk_backend.lab.timing.workloads import attention, merge
 
 
 @dataclass(frozen=True)
-class Rival:
-    """One way to deal rows and keys to workgroups.
-
-    Args:
-        rows: number of rows of a workgroup.
-        parts: number of parts of the keys.
-        keys: number of keys of a part.
-        workgroups: number of workgroups of the launch.
-        planned: the planner's time in microseconds.
-        clocked: the timing model's time in microseconds; None: not asked for.
-    """
-
-    rows: int
-    parts: int
-    keys: int
-    workgroups: int
-    planned: float
-    clocked: float | None = None
-
-
-@dataclass(frozen=True)
-class Explanation:
+class AttentionExplanation:
     """All ways to deal a step of attention. `rivals`: the first is the planner's choice."""
 
     shape: attention.Shape
@@ -54,7 +35,7 @@ class Explanation:
             "head_size": self.head_size,
             "compute_units": self.compute_units,
             "model_error_rms": error_of("attention_prefill"),
-            "rivals": [asdict(rival) for rival in self.rivals],
+            "rivals": [rival.as_json() for rival in self.rivals],
         }
 
 
@@ -65,7 +46,7 @@ def explain(
     compute_units: int,
     clocked: int = 0,
     say: Callable[[str], object] = print,
-) -> Explanation:
+) -> AttentionExplanation:
     """Explain attention over bf16 keys in pages of 16 tokens.
 
     Args:
@@ -83,19 +64,20 @@ def explain(
     of = step, compute_units, [kernel.tile.rows for kernel in family]
     chosen = choose(*of)
     every = sorted(choices(*of), key=lambda each: (each != chosen, each.microseconds))
-    rivals = []
-    for number, each in enumerate(every):
-        time = None
-        if number < clocked:
-            way = f"{each.rows} rows, {each.parts.number} parts"
-            say(f"{number + 1}/{min(clocked, len(every))}  {way}")
-            time = _clock(kernels, shape, head_size, each)
-        rivals.append(_rival(each, time))
-    return Explanation(shape, head_size, compute_units, rivals)
+    clock = partial(_clock, kernels, shape, head_size)
+    found = rivals(every, _facts, clock, clocked, say)
+    return AttentionExplanation(shape, head_size, compute_units, found)
 
 
-def _rival(of: Choice, time: float | None) -> Rival:
-    return Rival(of.rows, of.parts.number, of.parts.keys, of.workgroups, of.microseconds, time)
+def _facts(of: Choice) -> Facts:
+    """Rows of a workgroup, parts of the keys, keys of a part, workgroups of the launch."""
+    parts = of.parts
+    return {
+        "rows": of.rows,
+        "parts": parts.number,
+        "keys": parts.keys,
+        "workgroups": of.workgroups,
+    }
 
 
 def _mask(shape: attention.Shape) -> str:

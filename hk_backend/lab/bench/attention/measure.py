@@ -23,8 +23,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from hk_backend.lab.bench import settings
 from hk_backend.lab.bench.attention.layouts import paged
-from hk_backend.lab.bench.tables import without_nan
-from hk_backend.lab.bench.timing import Timing, alternate
+from hk_backend.lab.bench.stopwatch import Timing, alternate
+from hk_backend.lab.tables import without_nan
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.shadow_check import tolerance
 
@@ -32,7 +32,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     """One shape; `cached`: number of cached keys before those of the new tokens."""
 
     tokens: int
@@ -62,14 +62,14 @@ class Case:
 
 
 @dataclass
-class Row:
+class AttentionTiming:
     """HK's result on one case and one kind of keys; rates in GFLOP/s, from medians.
 
     `kv`: kind of the keys and values: "packed" or "LAYOUT/BLOCK_SIZE".
     `error`: reason why HK was not measured; every number is missing then.
     """
 
-    case: Case
+    case: AttentionCase
     kv: str
     hk: float = float("nan")
     sdpa: float = float("nan")
@@ -103,13 +103,15 @@ def cases(
     heads: Sequence[tuple[int, int]],
     dtypes: Sequence[str],
     cached: int = 0,
-) -> list[Case]:
+) -> list[AttentionCase]:
     """All combinations of the arguments as cases: dtype outermost, length innermost."""
     grid = itertools.product(dtypes, head_sizes, heads, lengths)
-    return [Case(n, query, kv, size, dtype, cached) for dtype, size, (query, kv), n in grid]
+    return [
+        AttentionCase(n, query, kv, size, dtype, cached) for dtype, size, (query, kv), n in grid
+    ]
 
 
-def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
+def measure(case: AttentionCase, kinds: Sequence[str], rounds: int) -> Iterator[AttentionTiming]:
     """Time `case` for each of `kinds` ("packed", "nhd/16", ...), all in one alternation.
 
     A kind whose result differs from SDPA's, or that raises, becomes a row with `error`.
@@ -135,13 +137,13 @@ def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
     timings = alternate(calls, rounds)
     for kind in kinds:
         if errors[kind]:
-            yield Row(case, kind, error=errors[kind])
+            yield AttentionTiming(case, kind, error=errors[kind])
         else:
             yield _row(case, kind, timings)
 
 
 def _baselines(
-    case: Case, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    case: AttentionCase, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> dict[str, Callable[[], torch.Tensor]]:
     """The calls that HK is compared with; `sdpa` returns `[tokens, num_heads, head_size]`."""
     q, k, v = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
@@ -194,12 +196,12 @@ def _difference(out: torch.Tensor, expected: torch.Tensor) -> str:
     return "" if largest <= limit else f"differs from SDPA by {largest:.1e}, limit {limit:.1e}"
 
 
-def _row(case: Case, kind: str, timings: dict[str, Timing]) -> Row:
+def _row(case: AttentionCase, kind: str, timings: dict[str, Timing]) -> AttentionTiming:
     def rate(name: str, flops: int = case.flops) -> float:
         return flops / timings[name].median / 1e9 if name in timings else float("nan")
 
     kept = ("sdpa", "sdpa_prepared", "matmul", kind)
-    return Row(
+    return AttentionTiming(
         case,
         kind,
         hk=rate(kind),

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 import typer
 
 from hk_backend.lab.bench.attention.layouts import LAYOUTS
-from hk_backend.lab.bench.attention.measure import DTYPES, Case, Row, cases, measure
-from hk_backend.lab.bench.parse import parse_names, parse_numbers
+from hk_backend.lab.bench.attention.measure import (
+    DTYPES,
+    AttentionCase,
+    AttentionTiming,
+    cases,
+    measure,
+)
+from hk_backend.lab.options import parse_names, parse_numbers
 
 
 @dataclass(frozen=True)
-class Sweep:
+class AttentionSweep:
     """The cases to measure, each with every kind of keys and values."""
 
-    cases: Sequence[Case]
+    cases: Sequence[AttentionCase]
     kinds: Sequence[str]
     rounds: int
 
@@ -31,7 +37,7 @@ class Sweep:
         block_sizes: str = "16,128",
         rounds: int = 7,
         cached: int = 0,
-    ) -> Sweep:
+    ) -> AttentionSweep:
         """The sweep that comma-separated options describe.
 
         Raises:
@@ -52,7 +58,7 @@ class Sweep:
         kinds = ["packed", *(f"{layout}/{size}" for layout in chosen for size in sizes)]
         return cls(grid, kinds, rounds)
 
-    def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
+    def run(self, on_case: Callable[[str], object]) -> Iterator[AttentionTiming]:
         """Measure everything; yields one row for each case and kind, failed ones included.
 
         `on_case` is called with a description of the next case.

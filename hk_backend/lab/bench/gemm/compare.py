@@ -10,18 +10,18 @@ from typing import Any
 
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.gemm_formats import LAYERS, family
-from hk_backend.lab.bench import tables
+from hk_backend.lab import tables
 from hk_backend.lab.bench.gemm.layers import Layer, name_of
 from hk_backend.lab.bench.gemm.published import STOCK, Known, known
 from hk_backend.lab.bench.gemm.timers import Clock, Problem, Timer
-from hk_backend.lab.bench.parse import parse_names, parse_numbers
+from hk_backend.lab.options import parse_names, parse_numbers
 from hk_backend.lab.timing import calibration
 from hk_backend.measurements.launches import Launches
 from hk_backend.terms.measurements import MODELLED
 
 
 @dataclass(frozen=True)
-class Case:
+class PublishedCase:
     """A layer with M rows, and the best published time for it."""
 
     layer: Layer
@@ -47,13 +47,13 @@ class Case:
 
 
 @dataclass
-class Row:
+class LaunchComparison:
     """A case with the launch that serves it, or with the error for which it was not timed.
 
     `source`: whether the time is measured or modelled.
     """
 
-    case: Case
+    case: PublishedCase
     source: str
     kernel: str = ""
     splits: int = 1
@@ -97,16 +97,16 @@ class Row:
 
 
 @dataclass(frozen=True)
-class OnDevice:
+class PublishedSweep:
     """Cases with published times, and the timer of HK's launches."""
 
-    cases: Sequence[Case]
+    cases: Sequence[PublishedCase]
     timer: Timer
 
     @classmethod
     def parse(
         cls, timer: Timer, timed: Launches, layers: str = "all", tokens: str = "", formats: str = ""
-    ) -> OnDevice:
+    ) -> PublishedSweep:
         """The cases that comma-separated options describe; an empty option selects all.
 
         Raises:
@@ -131,7 +131,7 @@ class OnDevice:
             timer,
         )
 
-    def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
+    def run(self, on_case: Callable[[str], object]) -> Iterator[LaunchComparison]:
         """Yields one row for each case, failed ones included.
 
         `on_case` is called with a description of each finished case.
@@ -141,25 +141,25 @@ class OnDevice:
                 on_case(f"{number}/{len(self.cases)}  {row.case}")
                 yield row
 
-    def _row(self, case: Case) -> Row:
+    def _row(self, case: PublishedCase) -> LaunchComparison:
         layer = case.layer
         choice = layer.launch(case.m)
         problem = Problem(layer.of, case.m, layer.n, layer.k)
         try:
             time = self.timer.microseconds(choice.entry, choice.splits, problem)
         except RuntimeError as error:
-            return Row(case, self.timer.source, error=str(error))
-        return Row(case, self.timer.source, choice.entry.name, choice.splits, time)
+            return LaunchComparison(case, self.timer.source, error=str(error))
+        return LaunchComparison(case, self.timer.source, choice.entry.name, choice.splits, time)
 
 
-def published(kernels: Catalogue, compute_units: int, timed: Launches) -> Iterator[Case]:
+def published(kernels: Catalogue, compute_units: int, timed: Launches) -> Iterator[PublishedCase]:
     """Yields the best published time of each layer and M, if HK has kernels for the layer."""
     for format, n, k in dict.fromkeys((each.format, each.n, each.k) for each in STOCK):
         found = family(kernels, LAYERS[format])
         if found:
             layer = Layer(format, n, k, found, compute_units, timed)
             for m, stock in sorted(known(format, n, k).items()):
-                yield Case(layer, m, stock)
+                yield PublishedCase(layer, m, stock)
 
 
 def clock(arch: str) -> Clock:
@@ -177,16 +177,16 @@ NARROW = tables.Narrow(
 )
 
 
-def cells(row: Row) -> list[str]:
-    """The cells of a row; a failed row says why."""
+def names(row: LaunchComparison) -> list[str]:
     case = row.case
-    what = [case.name, case.shape, str(case.m), case.layer.format]
-    if row.error:
-        return [*what, f"{tables.FAILED}: {row.error}", *[""] * (len(HEADINGS) - len(what) - 1)]
+    return [case.name, case.shape, str(case.m), case.layer.format]
+
+
+def figures(row: LaunchComparison) -> list[str]:
+    case = row.case
     by = row.source if row.model_error is None else f"{row.source} ±{row.model_error:.0%}"
     ours, stock = row.microseconds, case.stock.microseconds
     return [
-        *what,
         row.kernel,
         str(row.splits),
         *(f"{ours:.4g}", tables.rate(case.tflop / ours * 1e6), by),
@@ -197,10 +197,12 @@ def cells(row: Row) -> list[str]:
 
 
 TITLE = "linear on a GPU, launches in a stream; stock: as published, on an MI355X"
-TABLE = tables.Comparison(TITLE, HEADINGS, NARROW, cells, ("HK/stock",), "HK/stock", "stock")
+TABLE = tables.Comparison(
+    TITLE, HEADINGS, NARROW, names, figures, ("HK/stock",), "HK/stock", "stock"
+)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[LaunchComparison]) -> str:
     """One line: wins, losses, and how many are a draw within the model's error."""
     line = TABLE.summary(rows)
     close = [

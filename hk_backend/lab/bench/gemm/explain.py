@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from hk_backend.kernels.costs import costs
 from hk_backend.kernels.gemm_plan import Candidate, candidates, tiles_of
 from hk_backend.lab.bench.gemm.layers import Layer
 from hk_backend.lab.bench.gemm.timers import Problem, Timer
+from hk_backend.lab.bench.rivals import Facts, Rival, rivals
 from hk_backend.lab.timing.calibration import error_of
 
 RIVALS = 8
@@ -20,27 +22,7 @@ BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
 
 
 @dataclass(frozen=True)
-class Rival:
-    """A launch that could serve the layer.
-
-    Args:
-        workgroups: number of workgroups of the launch.
-        rounds: number of rounds in which all CUs take them.
-        planned: the planner's time in microseconds.
-        clocked: the timing model's time in microseconds; None: not asked for.
-    """
-
-    kernel: str
-    tile: str
-    splits: int
-    workgroups: int
-    rounds: int
-    planned: float
-    clocked: float | None = None
-
-
-@dataclass(frozen=True)
-class Bound:
+class Roofline:
     """Microseconds that no kernel can go below: matrix units at their peak, and memory."""
 
     matrix: float
@@ -52,7 +34,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class GemmExplanation:
     """The launch of a layer with M rows, its rivals and its bound.
 
     `choice`: HK's launch, timed on this machine or planned. `rivals`: the first is the choice.
@@ -62,7 +44,7 @@ class Explanation:
     m: int
     choice: Candidate
     rivals: list[Rival]
-    bound: Bound
+    bound: Roofline
 
     def as_json(self) -> dict[str, Any]:
         """The explanation as plain data; times in microseconds."""
@@ -79,14 +61,14 @@ class Explanation:
             "microseconds": choice.microseconds,
             "source": choice.source,
             "model_error_rms": error_of("gemm"),
-            "rivals": [asdict(rival) for rival in self.rivals],
+            "rivals": [rival.as_json() for rival in self.rivals],
             "bound": {**asdict(self.bound), "by": self.bound.name},
         }
 
 
 def explain(
     layer: Layer, m: int, timer: Timer, clocked: int = 0, say: Callable[[str], object] = print
-) -> Explanation:
+) -> GemmExplanation:
     """Explain the launch of a layer with M rows.
 
     Args:
@@ -101,18 +83,18 @@ def explain(
         candidates(layer.family, m, layer.n, layer.k, layer.compute_units),
         key=lambda each: (not _same(each, choice), each.microseconds),
     )
-    rivals = []
-    for number, each in enumerate(every[:RIVALS]):
-        time = None
-        if number < clocked:
-            say(f"{number + 1}/{min(clocked, RIVALS)}  {each.entry.name}, {each.splits} splits")
-            problem = Problem(layer.of, m, layer.n, layer.k)
-            time = timer.microseconds(each.entry, each.splits, problem)
-        rivals.append(_rival(each, layer, m, time))
-    return Explanation(layer, m, choice, rivals, bound(layer, m))
+    problem = Problem(layer.of, m, layer.n, layer.k)
+    found = rivals(
+        every[:RIVALS],
+        partial(_facts, layer, m),
+        lambda each: timer.microseconds(each.entry, each.splits, problem),
+        clocked,
+        say,
+    )
+    return GemmExplanation(layer, m, choice, found, roofline(layer, m))
 
 
-def bound(layer: Layer, m: int) -> Bound:
+def roofline(layer: Layer, m: int) -> Roofline:
     """The bound that follows from the peak rates in the timing model's parameters."""
     from hk_backend import _emulator
 
@@ -120,16 +102,21 @@ def bound(layer: Layer, m: int) -> Bound:
     parameters = _emulator.TimingParameters(layer.family[0].arch)
     clocks = 2.0 * m * n * k / FLOPS_PER_CLOCK[of.activations] / layer.compute_units
     moved = BYTES[of.activations] * m * k + BYTES[of.weights] * n * k + 2 * m * n
-    return Bound(clocks / parameters["clock"] / 1e3, moved / parameters["hbm"] / 1e6)
+    return Roofline(clocks / parameters["clock"] / 1e3, moved / parameters["hbm"] / 1e6)
 
 
-def _rival(of: Candidate, layer: Layer, m: int, clocked: float | None) -> Rival:
+def _facts(layer: Layer, m: int, of: Candidate) -> Facts:
+    """The kernel, its tile and splits, and the rounds in which all CUs take its workgroups."""
     entry = of.entry
     workgroups = tiles_of(entry, m, layer.n) * of.splits
     at_once = layer.compute_units * costs(entry.arch).gemm[entry.name].resident
-    tile = f"{entry.tile.rows}x{entry.tile.columns}x{entry.tile.depth}"
-    rounds = -(-workgroups // at_once)
-    return Rival(entry.name, tile, of.splits, workgroups, rounds, of.microseconds, clocked)
+    return {
+        "kernel": entry.name,
+        "tile": f"{entry.tile.rows}x{entry.tile.columns}x{entry.tile.depth}",
+        "splits": of.splits,
+        "workgroups": workgroups,
+        "rounds": -(-workgroups // at_once),
+    }
 
 
 def _same(one: Candidate, other: Candidate) -> bool:

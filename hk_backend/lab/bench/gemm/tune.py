@@ -21,7 +21,7 @@ from hk_backend.terms.measurements import MeasuredLaunch, Measurements
 
 
 @dataclass(frozen=True)
-class Found:
+class TunedProblem:
     """A problem with its fastest launch, or the error for which there is none.
 
     `planned`: timed microseconds of the planner's choice.
@@ -31,6 +31,11 @@ class Found:
     launch: MeasuredLaunch | None
     planned: float = 0.0
     error: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        if self.launch is None:
+            return {"problem": str(self.problem), "error": self.error}
+        return {**self.launch.model_dump(), "planned_choice_microseconds": self.planned}
 
 
 class Tune:
@@ -54,7 +59,7 @@ class Tune:
         ]
         self.kept = len(kept)
 
-    def run(self) -> Iterator[Found]:
+    def run(self) -> Iterator[TunedProblem]:
         """Time the problems, as many at once as the timer can; yields failures, too."""
         with ThreadPoolExecutor(self._timer.at_once) as pool:
             try:
@@ -65,7 +70,7 @@ class Tune:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _tuned(self, of: Problem) -> Found:
+    def _tuned(self, of: Problem) -> TunedProblem:
         units = self._timer.compute_units
         planned = sorted(
             candidates(family(self._kernels, of.format), of.m, of.n, of.k, units),
@@ -74,7 +79,7 @@ class Tune:
         try:
             times = [self._timer.microseconds(each.entry, each.splits, of) for each in planned]
         except RuntimeError as error:
-            return Found(of, None, error=str(error))
+            return TunedProblem(of, None, error=str(error))
         best, time = min(zip(planned, times, strict=True), key=lambda pair: pair[1])
         launch = MeasuredLaunch(
             arch=self._timer.arch,
@@ -91,4 +96,4 @@ class Tune:
             source=self._timer.source,
             sha256=best.entry.sha256,
         )
-        return Found(of, launch, round(times[0], 3))
+        return TunedProblem(of, launch, round(times[0], 3))

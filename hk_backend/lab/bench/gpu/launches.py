@@ -13,7 +13,14 @@ import torch
 from hk_backend.devices.hip.call import KernelCall, Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.kernels import KernelEntry
-from hk_backend.lab.timing.rows import KIB, LINE, MIB, Found, Row, chain_entries
+from hk_backend.lab.timing.microbenchmarks import (
+    KIB,
+    LINE,
+    MIB,
+    Microbenchmark,
+    MicrobenchmarkResult,
+    chain_entries,
+)
 
 LONGER = 3
 """Length of the second launch, as a multiple of the first one's."""
@@ -75,7 +82,7 @@ class Launched:
 class Runner:
     """Runs one row on one GPU."""
 
-    def __init__(self, gpu: Gpu, row: Row, entry: KernelEntry) -> None:
+    def __init__(self, gpu: Gpu, row: Microbenchmark, entry: KernelEntry) -> None:
         self._gpu, self._row, self._entry = gpu, row, entry
         waves = entry.block // 64
         self._waves = [w for w in range(waves) if waves < 8 or row.waves >> w & 1]
@@ -83,15 +90,15 @@ class Runner:
         target = gpu.device.memory.torch_device(gpu.index)
         self._memory = memory(size, chain_entries(size) if row.chain else 0, target)
 
-    def run(self) -> Found:
+    def run(self) -> MicrobenchmarkResult:
         """Run all rounds; returns the medians of their results."""
         self._round()  # loads the code object
         rounds = [self._round() for _ in range(self._gpu.rounds)]
 
-        def middle(of: Callable[[Found], float]) -> float:
+        def middle(of: Callable[[MicrobenchmarkResult], float]) -> float:
             return median(map(of, rounds))
 
-        return Found(
+        return MicrobenchmarkResult(
             {w: median(one.clocks[w] for one in rounds) for w in self._waves},
             middle(lambda one: one.microseconds),
             middle(lambda one: one.gigahertz),
@@ -101,7 +108,7 @@ class Runner:
             rounds[0].workgroups,
         )
 
-    def _round(self) -> Found:
+    def _round(self) -> MicrobenchmarkResult:
         began = time.perf_counter()
         (first,) = self._launch(1)
         waited = (time.perf_counter() - began) * 1e6
@@ -109,7 +116,7 @@ class Runner:
         repeats = (long.steps - short.steps) * int(self._entry.facts["repeats"])
         clocks = (long.clocks - short.clocks) / max(repeats, 1)
         more = max(long.steps - short.steps, self._row.many * (LONGER - 1), 1)
-        return Found(
+        return MicrobenchmarkResult(
             dict(zip(self._waves, clocks.tolist(), strict=True)),
             microseconds=(long.span - short.span) / more,
             gigahertz=long.gigahertz,

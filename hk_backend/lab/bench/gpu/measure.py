@@ -19,7 +19,7 @@ from hk_backend.kernels import CodeObjectError, NoKernel, catalogue
 from hk_backend.kernels.catalogue import MEASURING
 from hk_backend.lab.bench.gpu.launches import Gpu, Runner
 from hk_backend.lab.timing.measured import Measured
-from hk_backend.lab.timing.rows import Row, rows
+from hk_backend.lab.timing.microbenchmarks import Microbenchmark, microbenchmarks
 
 ROUNDS = 5
 EMULATED_COMPUTE_UNITS = 2
@@ -65,7 +65,9 @@ def emulated(arch: str) -> Gpu:
 
 
 def measure(
-    on: Gpu, chosen: Iterable[Row] | None = None, say: Callable[[str], object] = lambda _: None
+    on: Gpu,
+    chosen: Iterable[Microbenchmark] | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Measured:
     """Run the `chosen` rows, by default all; rows without a kernel for the arch are left out.
 
@@ -76,7 +78,7 @@ def measure(
         DeviceError, HipError, EmulatorError: a launch failed.
     """
     found = {}
-    for row in rows() if chosen is None else chosen:
+    for row in microbenchmarks() if chosen is None else chosen:
         entry = on.device.catalogue.select("measure", run=row.kernel)
         if not isinstance(entry, NoKernel):
             say(row.name)

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from hk_backend.devices import always
 from hk_backend.lab.bench.launch import linear
 from hk_backend.lab.bench.launch.nothing import nothing_device
-from hk_backend.lab.bench.timing import alternate
+from hk_backend.lab.bench.stopwatch import alternate
 from hk_backend.ops.schema import Schema
 from hk_backend.routing import metrics
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -63,7 +65,7 @@ class Probe(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class LaunchOverhead:
     """The result of one step of one engine. Times are medians, in microseconds."""
 
     engine: str
@@ -87,14 +89,24 @@ class Row:
         return {**vars(self), "ratio": self.ratio, "us_more_per_launch": more}
 
 
+def print_rows(console: Console, rows: Sequence[LaunchOverhead]) -> None:
+    """Print the table of `hk-backend bench launch`."""
+    figures = ("us per layer", "us empty operator", "ratio", "us more per launch")
+    table = Table("engine", "step", *figures, "error")
+    for row in rows:
+        numbers = (row.us_per_layer, row.us_empty_operator, row.ratio, row.us_more_per_launch)
+        table.add_row(row.engine, row.step, *(f"{number:.2f}" for number in numbers), row.error)
+    console.print(table)
+
+
 @dataclass(frozen=True)
-class Launches:
+class OverheadSweep:
     """The benchmark: steps of the `engines`' attention layers, and of linear layers."""
 
     engines: tuple[str, ...]
     rounds: int
 
-    def run(self, say: Callable[[str], None]) -> Iterator[Row]:
+    def run(self, on_case: Callable[[str], object]) -> Iterator[LaunchOverhead]:
         steps = [
             (engine, step, partial(_attention, engine, step))
             for engine in self.engines
@@ -102,11 +114,11 @@ class Launches:
         ]
         steps += [(EITHER, step, partial(_linear, step)) for step in linear.STEPS]
         for engine, step, probed in steps:
-            say(f"{engine}: {step}")
+            on_case(f"{engine}: {step}")
             try:
                 yield measure(engine, step, probed, self.rounds)
             except Exception as error:  # an error of one engine must not hide the other's results
-                yield Row(engine, step, error=f"{type(error).__name__}: {error}")
+                yield LaunchOverhead(engine, step, error=f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ def _linear(step: str) -> Probed:
     return Probed(linear.layers(of, LAYERS), of.launches, linear.empty_operator(of))
 
 
-def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -> Row:
+def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -> LaunchOverhead:
     """Time one step in alternation with the empty operator."""
     device, library = nothing_device()
     metrics.share()  # in an engine, counters are kept in files, too
@@ -150,7 +162,7 @@ def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -
             rounds,
             time.thread_time,
         )
-    return Row(
+    return LaunchOverhead(
         engine,
         step,
         us_per_layer=times["forward"].median / LAYERS * 1e6,

@@ -26,8 +26,8 @@ from hk_backend import reference
 from hk_backend.lab.bench import settings
 from hk_backend.lab.bench.linear.bounds import bound_calls
 from hk_backend.lab.bench.linear.weights import Weight, copy_of, make_weight
-from hk_backend.lab.bench.tables import without_nan
-from hk_backend.lab.bench.timing import Timing, alternate
+from hk_backend.lab.bench.stopwatch import Timing, alternate
+from hk_backend.lab.tables import without_nan
 from hk_backend.ops import linear
 
 FOOTPRINT = 1 << 30
@@ -39,7 +39,7 @@ CALLS = ("read", "multiply", "unpack")
 
 
 @dataclass(frozen=True)
-class Case:
+class LinearCase:
     """One shape; `layer` is its name in `--layers`."""
 
     layer: str
@@ -60,7 +60,7 @@ class Case:
 
 
 @dataclass
-class Row:
+class LinearTiming:
     """HK's result with one weight format on one case; milliseconds of one call, from medians.
 
     `error`: reason why HK was not measured; every number is missing then. `read_ms`, `multiply_ms`,
@@ -68,7 +68,7 @@ class Row:
     expanding the weight to float32 in registers alone.
     """
 
-    case: Case
+    case: LinearCase
     format: str
     activations: str
     weight_bytes: int = 0
@@ -117,14 +117,14 @@ class Row:
         return without_nan({**case, **data, **rates, **self.ratios, **bound})
 
 
-def cases(layers: dict[str, tuple[int, int]], tokens: Sequence[int]) -> list[Case]:
+def cases(layers: dict[str, tuple[int, int]], tokens: Sequence[int]) -> list[LinearCase]:
     """All cases of the layers and numbers of tokens, tokens innermost."""
-    return [Case(name, m, *layers[name]) for name, m in itertools.product(layers, tokens)]
+    return [LinearCase(name, m, *layers[name]) for name, m in itertools.product(layers, tokens)]
 
 
 def measure(
-    case: Case, formats: Sequence[str], quantised_activations: bool, rounds: int
-) -> Iterator[Row]:
+    case: LinearCase, formats: Sequence[str], quantised_activations: bool, rounds: int
+) -> Iterator[LinearTiming]:
     """Time `case` with the weight in each of `formats`, all in one alternation.
 
     A format whose result does not match its weight, or that raises, becomes a row with `error`.
@@ -157,7 +157,7 @@ def measure(
     timings = alternate(calls, rounds)
     for name in formats:
         if errors[name]:
-            yield Row(case, name, "", error=errors[name])
+            yield LinearTiming(case, name, "", error=errors[name])
         else:
             yield _row(case, name, weights[name], timings)
 
@@ -181,12 +181,12 @@ def difference(out: torch.Tensor, x: torch.Tensor, weight: Weight) -> str:
     return "" if error <= limit else f"differs from the reference by {error:.1e}, limit {limit:.1e}"
 
 
-def _row(case: Case, name: str, weight: Weight, timings: dict[str, Timing]) -> Row:
+def _row(case: LinearCase, name: str, weight: Weight, timings: dict[str, Timing]) -> LinearTiming:
     def ms(candidate: str) -> float:
         return 1e3 * timings[candidate].median if candidate in timings else float("nan")
 
     kept = [key for key in timings if key in ("fp32", "bf16", "matmul") or key.endswith(f" {name}")]
-    return Row(
+    return LinearTiming(
         case,
         name,
         weight.packed.activations,
@@ -204,7 +204,7 @@ def _row(case: Case, name: str, weight: Weight, timings: dict[str, Timing]) -> R
     )
 
 
-def _copies(weight: torch.Tensor, case: Case) -> list[torch.Tensor]:
+def _copies(weight: torch.Tensor, case: LinearCase) -> list[torch.Tensor]:
     more = FOOTPRINT // weight.nbytes if case.few else 0
     return [weight, *(weight.clone() for _ in range(more))]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hk_backend.lab.bench.gemm.layers import weights
-from hk_backend.lab.bench.linear.measure import Case, Row, cases, measure
+from hk_backend.lab.bench.linear.measure import LinearCase, LinearTiming, cases, measure
 from hk_backend.lab.bench.linear.weights import FORMATS
-from hk_backend.lab.bench.parse import parse_names, parse_numbers
+from hk_backend.lab.options import parse_names, parse_numbers
 
 LAYERS = {
     "smollm2-qkv": (960, 576),
@@ -21,10 +21,10 @@ LAYERS = {
 
 
 @dataclass(frozen=True)
-class Sweep:
+class LinearSweep:
     """The cases to measure, each with the weight in every format."""
 
-    cases: Sequence[Case]
+    cases: Sequence[LinearCase]
     formats: Sequence[str]
     quantised_activations: bool
     rounds: int
@@ -37,7 +37,7 @@ class Sweep:
         formats: str = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
         weight_only: bool = False,
         rounds: int = 7,
-    ) -> Sweep:
+    ) -> LinearSweep:
         """The sweep that comma-separated options describe.
 
         Raises:
@@ -47,7 +47,7 @@ class Sweep:
         grid = cases({name: LAYERS[name] for name in names}, parse_numbers(tokens, "--tokens"))
         return cls(grid, parse_names(formats, FORMATS, "--formats"), not weight_only, rounds)
 
-    def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
+    def run(self, on_case: Callable[[str], object]) -> Iterator[LinearTiming]:
         """Measure everything; yields one row for each case and format, failed ones included.
 
         `on_case` is called with a description of the next case.

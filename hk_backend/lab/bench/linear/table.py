@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hk_backend.lab.bench import tables
-from hk_backend.lab.bench.linear.measure import Row
+from hk_backend.lab import tables
+from hk_backend.lab.bench.linear.measure import LinearTiming
 
 WINS_OR_LOSES = ("hk/fp32", "hk/bf16")
 NARROW = tables.Narrow(
@@ -38,18 +38,20 @@ HEADINGS = (
 )
 
 
-def cells(row: Row) -> list[str]:
-    """The cells of a row; a failed row says why."""
+def names(row: LinearTiming) -> list[str]:
     case = row.case
-    shape = [case.layer, f"{case.n}x{case.k}", str(case.tokens), row.format, row.activations]
-    if row.error:
-        return [*shape, f"{tables.FAILED}: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
+    return [case.layer, f"{case.n}x{case.k}", str(case.tokens), row.format, row.activations]
+
+
+def figures(row: LinearTiming) -> list[str]:
     rates = [f"{row.hk_ms:.3g}", tables.rate(row.gflops), tables.rate(row.gb_per_s)]
     ratios = {name: tables.ratio(value) for name, value in row.ratios.items()}
-    few = [ratios["hk/bound"], row.bound] if case.few else ["", ""]
+    few = [ratios["hk/bound"], row.bound] if row.case.few else ["", ""]
     against = [ratios[name] for name in (*WINS_OR_LOSES, "hk/matmul")]
-    return [*shape, *rates, *against, *few, ratios["format/bf16"], tables.spread(row.spread)]
+    return [*rates, *against, *few, ratios["format/bf16"], tables.spread(row.spread)]
 
 
 TITLE = "linear, medians; hk/fp32 and hk/bf16: torch's linear of the same shape"
-TABLE = tables.Comparison(TITLE, HEADINGS, NARROW, cells, WINS_OR_LOSES, "hk/bf16", "bfloat16")
+TABLE = tables.Comparison(
+    TITLE, HEADINGS, NARROW, names, figures, WINS_OR_LOSES, "hk/bf16", "bfloat16"
+)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hk_backend.lab.bench import tables
+from hk_backend.lab import tables
 from tests.integration.shared.defaults.cells import Cell
 from tests.models import ROOT
 

@@ -41,18 +41,25 @@ class Narrow:
 class Comparison:
     """The table that shows the rows of a benchmark.
 
-    `cells`: function that returns a row's text, one for each of `headings`. `wins_or_loses`: ratios
-    whose cells are coloured. `column`: heading of the ratio that counts as win or loss. `against`:
-    name of what that ratio compares HK with.
+    `names`, `figures`: functions that return a row's text, for the first of `headings` and for the
+    others. `wins_or_loses`: ratios whose cells are coloured. `column`: heading of the ratio that
+    counts as win or loss. `against`: name of what that ratio compares HK with.
     """
 
     title: str
     headings: Sequence[str]
     narrow: Narrow
-    cells: Callable[[Any], list[str]]
+    names: Callable[[Any], list[str]]
+    figures: Callable[[Any], list[str]]
     wins_or_loses: Collection[str]
     column: str
     against: str
+
+    def cells(self, row: Measured) -> list[str]:
+        """The text of a row, one for each of `headings`; a failed row says why."""
+        names = self.names(row)
+        figures = [f"{FAILED}: {row.error}"] if row.error else self.figures(row)
+        return [*names, *figures, *[""] * (len(self.headings) - len(names) - len(figures))]
 
     def summary(self, rows: Sequence[Measured]) -> str:
         """One line with the wins, losses and failures by the ratio of `column`."""
@@ -113,6 +120,18 @@ def print_table(
         console.print(error, style="red", soft_wrap=True)
 
 
+def plain_table(*headings: str, gap: int = 2) -> Table:
+    """A table without lines, with `gap` spaces between columns.
+
+    A heading that begins with > is of numbers.
+    """
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    for heading in headings:
+        right = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if right else "left")
+    return table
+
+
 def print_whole(console: Console, table: Table) -> None:
     """Print a table at its own width; a narrower terminal wraps its lines."""
     table.width = _width(console, table)
@@ -139,11 +158,8 @@ def _groups(
     kept = [i for i in range(narrow.grouped, len(headings)) if narrow.short.get(headings[i], "-")]
     titles = [" ".join(cell.plain for cell in row[: narrow.grouped]) for row in rows]
     for title in dict.fromkeys(titles):
-        table = Table(
-            box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left"
-        )
-        for i in kept:
-            table.add_column(narrow.short.get(headings[i], headings[i]))
+        table = plain_table(*(narrow.short.get(headings[i], headings[i]) for i in kept), gap=1)
+        table.title, table.title_justify = title, "left"
         for found, row in zip(titles, rows, strict=True):
             if found == title:
                 table.add_row(*(row[i] for i in kept))

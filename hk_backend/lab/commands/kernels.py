@@ -1,16 +1,43 @@
-"""The command `hk-backend kernels`: lists the built kernels and the figures of their analysis."""
+"""`hk-backend kernels`: lists the GPU kernels of the package, with the analysis of their code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console
 from rich.table import Table
 
 from hk_backend.kernels.catalogue import arches, catalogue
-from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.entry import CodeObjectError, KernelEntry
 from hk_backend.kernels.figures import ModelledLaunch
+from hk_backend.terminal import errors
+from hk_backend.terminal.output import JsonFlag, print_json, progress
+
+Name = Annotated[
+    str, typer.Argument(help="Only kernels with this in their names, as in gemm_bf16.")
+]
+Arch = Annotated[str | None, typer.Option(help="For example gfx950; every arch by default.")]
+
+
+def kernels(name: Name = "", arch: Arch = None, as_json: JsonFlag = False) -> None:
+    """List the GPU kernels in this package, with the analysis of their code."""
+    with errors.in_one_line(progress, CodeObjectError):
+        entries = [entry for entry in collect(arch) if name in entry.name]
+    if not entries:
+        none = f"no kernel has {name!r} in its name; hk-backend kernels lists all" if name else ""
+        errors.say(progress, none or "no kernels: `make kernels` builds them")
+        raise typer.Exit(1)
+    if as_json:
+        return print_json([_plain(entry) for entry in entries])
+    console = Console(width=1000)  # wide enough for every name: a cut one cannot be copied
+    console.print(legend(), highlight=False, markup=False, soft_wrap=True)
+    for table in tables(entries):
+        console.print()
+        console.print(table, soft_wrap=True)
+    return None
 
 
 def collect(arch: str | None = None) -> list[KernelEntry]:
@@ -18,7 +45,7 @@ def collect(arch: str | None = None) -> list[KernelEntry]:
     return [entry for one in ([arch] if arch else arches()) for entry in catalogue(one).kernels]
 
 
-def as_json(entry: KernelEntry) -> dict[str, Any]:
+def _plain(entry: KernelEntry) -> dict[str, Any]:
     """Plain data of a kernel. Sizes are in bytes, registers per lane, `block` in threads. The
     analysis has the names and units of `Figures`; modelled launches are by shape."""
     figures = entry.figures

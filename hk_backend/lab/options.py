@@ -1,7 +1,8 @@
-"""The options of `hk-backend bench` and of `bench_serving kernels`; imports no torch."""
+"""Options that several commands share, and lists in them; imports no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated
 
@@ -46,3 +47,23 @@ def is_given(context: typer.Context, name: str) -> bool:
     """Whether the user gave an option on the command line, with any value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
+    """Parse comma-separated names out of `valid`; raises typer.BadParameter for any other."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in valid:
+            raise typer.BadParameter(f"{option}: {name!r} is not one of {', '.join(valid)}")
+    return names
+
+
+def parse_numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
+    """Parse comma-separated positive numbers, each kept once; else raises typer.BadParameter."""
+    numbers = []
+    for part in text.split(","):
+        if not part.strip().isdecimal() or int(part) < 1 or int(part) % multiple_of:
+            kind = f"positive multiple of {multiple_of}" if multiple_of > 1 else "positive number"
+            raise typer.BadParameter(f"{option}: {part.strip()!r} is not a {kind}")
+        numbers.append(int(part))
+    return list(dict.fromkeys(numbers))

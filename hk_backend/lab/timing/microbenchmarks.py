@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-CHAINED = frozenset({"memory_latency", "scalar_latency"})
-"""Kernels that follow a chain of pointers through memory."""
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 ONE, EACH_SIMD, ALL, SAME_SIMD, SECOND = 0x01, 0x0F, 0xFF, 0x11, 0x10
 """Sets of a workgroup's waves that take part, as bits. Waves w and w + 4 share a SIMD."""
@@ -26,7 +24,7 @@ LINE = 128
 
 
 @dataclass(frozen=True)
-class Row:
+class Microbenchmark:
     """One measurement: a kernel and the arguments of its two launches.
 
     Args:
@@ -55,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
+class MicrobenchmarkResult:
     """Result of a row: the difference of its two launches, where nothing else is said.
 
     Args:
@@ -83,23 +81,23 @@ class Found:
         return fmean(self.clocks.values())
 
 
-def control() -> Iterator[Row]:
+def control() -> Iterator[Microbenchmark]:
     """Rows of instructions without a unit of their own, the clock, and workgroups' starts."""
     for slots in (0, 1, 7, 15):
-        yield Row(f"s_nop_{slots}", f"s_nop_{slots}", "s_nop")
-    yield Row("s_add", "s_add", "s_add_u32")
-    yield Row("branch", "branch", "s_branch")
+        yield Microbenchmark(f"s_nop_{slots}", f"s_nop_{slots}", "s_nop")
+    yield Microbenchmark("s_add", "s_add", "s_add_u32")
+    yield Microbenchmark("branch", "branch", "s_branch")
     for waves in (2, 4, 8):
-        yield Row(f"barrier_{waves}", f"barrier_{waves}", "s_barrier", ALL)
+        yield Microbenchmark(f"barrier_{waves}", f"barrier_{waves}", "s_barrier", ALL)
     # long enough for the power management to settle
-    yield Row("clock", "s_nop_15", "s_nop", ALL, everywhere=True, steps=1 << 13)
-    yield Row("launch", "nothing", "")
+    yield Microbenchmark("clock", "s_nop_15", "s_nop", ALL, everywhere=True, steps=1 << 13)
+    yield Microbenchmark("launch", "nothing", "")
     for waves in (1, 8):
         name = f"workgroups_of_{waves}"
-        yield Row(name, f"whole_lds_{waves}", "", ALL, everywhere=True, many=64, steps=0)
+        yield Microbenchmark(name, f"whole_lds_{waves}", "", ALL, everywhere=True, many=64, steps=0)
 
 
-def vector() -> Iterator[Row]:
+def vector() -> Iterator[Microbenchmark]:
     """Rows of vector instructions: one chain, four chains, and four in two waves of one SIMD."""
     for name, instruction in {
         "fma_f32": "v_fma_f32",
@@ -111,10 +109,10 @@ def vector() -> Iterator[Row]:
         "exp_f32": "v_exp_f32",
     }.items():
         yield from _registers(name, instruction)
-        yield Row(f"{name}_shared", f"{name}_independent", instruction, SAME_SIMD)
-    yield Row("priority", "priority", "v_fma_f32", SAME_SIMD)
+        yield Microbenchmark(f"{name}_shared", f"{name}_independent", instruction, SAME_SIMD)
+    yield Microbenchmark("priority", "priority", "v_fma_f32", SAME_SIMD)
     name, kernel = "clock_fma_f32", "fma_f32_independent"
-    yield Row(name, kernel, "v_fma_f32", ALL, everywhere=True, steps=1 << 16)
+    yield Microbenchmark(name, kernel, "v_fma_f32", ALL, everywhere=True, steps=1 << 16)
 
 
 MATRIX = {
@@ -145,7 +143,7 @@ MATRIX = {
 One type stands for both operands."""
 
 
-def matrix() -> Iterator[Row]:
+def matrix() -> Iterator[Microbenchmark]:
     """Rows of matrix instructions.
 
     They measure chains on one and on four accumulators, other readers of a result, vector work
@@ -154,46 +152,48 @@ def matrix() -> Iterator[Row]:
     for name, instruction in MATRIX.items():
         yield from _registers(f"mfma_{name}", instruction)
     for reader in ("vector", "operand"):
-        yield Row(f"mfma_then_{reader}", f"mfma_then_{reader}", "v_mfma_")
+        yield Microbenchmark(f"mfma_then_{reader}", f"mfma_then_{reader}", "v_mfma_")
     for name, waves in (("both", SAME_SIMD), ("matrix", ONE), ("vector", SECOND)):
         mnemonic = "v_fma_f32" if waves == SECOND else "v_mfma_f32_16x16x16_bf16"
-        yield Row(f"beside_{name}", "mfma_beside_vector", mnemonic, waves)
+        yield Microbenchmark(f"beside_{name}", "mfma_beside_vector", mnemonic, waves)
     for name in ("bf16_32x32x8", "bf16_32x32x16", "fp8_32x32x64"):
         kernel = f"mfma_{name}_independent"
-        yield Row(f"clock_{name}", kernel, MATRIX[name], ALL, everywhere=True, steps=1 << 14)
+        yield Microbenchmark(
+            f"clock_{name}", kernel, MATRIX[name], ALL, everywhere=True, steps=1 << 14
+        )
 
 
-def lds() -> Iterator[Row]:
+def lds() -> Iterator[Microbenchmark]:
     """Rows of a compute unit's LDS: eight waves by width and conflicts, and one wave's latency."""
     for access, width in itertools.product(("read", "write"), (4, 8, 16)):
         kernel = f"lds_{access}_b{8 * width}"
         for ways in (1, 2, 4, 8):
             name = kernel if ways == 1 else f"{kernel}_{ways}_ways"
-            yield Row(name, kernel, f"ds_{kernel[4:]}", ALL, stride=width * ways)
+            yield Microbenchmark(name, kernel, f"ds_{kernel[4:]}", ALL, stride=width * ways)
     name = "lds_read_b64_transposed"
-    yield Row(name, name, "ds_read_b64_tr_b16", ALL, stride=8)
-    yield Row("lds_latency", "lds_latency", "ds_read_b32", stride=4)
+    yield Microbenchmark(name, name, "ds_read_b64_tr_b16", ALL, stride=8)
+    yield Microbenchmark("lds_latency", "lds_latency", "ds_read_b32", stride=4)
 
 
-def streams() -> Iterator[Row]:
+def streams() -> Iterator[Microbenchmark]:
     """Rows of reads and writes in bulk, by the memory or cache that holds the data.
 
     The first rows run on one compute unit, the others on all.
     """
     load, store, copy = "buffer_load_dwordx4", "buffer_store_dwordx4", "buffer_load_dword"
-    yield Row("l1_read", "memory_read", load, ALL, memory=16 * KIB)
-    yield Row("l2_read", "memory_read", load, ALL, memory=MIB)
-    yield Row("l2_copy_to_lds", "copy_to_lds", copy, ALL, memory=MIB)
-    yield Row("fabric_read", "memory_read", load, ALL, memory=64 * MIB, steps=512)
+    yield Microbenchmark("l1_read", "memory_read", load, ALL, memory=16 * KIB)
+    yield Microbenchmark("l2_read", "memory_read", load, ALL, memory=MIB)
+    yield Microbenchmark("l2_copy_to_lds", "copy_to_lds", copy, ALL, memory=MIB)
+    yield Microbenchmark("fabric_read", "memory_read", load, ALL, memory=64 * MIB, steps=512)
     for name, size, steps in (("infinity_cache", 128 * MIB, 64), ("hbm", 2 * GIB, 128)):
         for kind, instruction in (("read", load), ("write", store), ("copy", load)):
-            yield Row(
+            yield Microbenchmark(
                 f"{name}_{kind}", f"memory_{kind}", instruction, ALL,
                 everywhere=True, memory=size, steps=steps,
             )  # fmt: skip
 
 
-def chains() -> Iterator[Row]:
+def chains() -> Iterator[Microbenchmark]:
     """Rows of loads that each wait for the one before, by the cache that holds the data."""
     for name, size in (
         ("l1", 16 * KIB),
@@ -206,7 +206,7 @@ def chains() -> Iterator[Row]:
         yield _chain(f"{name}_latency", "scalar_latency", "s_load_dword", size)
 
 
-def rows() -> tuple[Row, ...]:
+def microbenchmarks() -> tuple[Microbenchmark, ...]:
     """All rows, in the order in which they are run."""
     families = (control, vector, matrix, lds, streams, chains)
     return tuple(itertools.chain.from_iterable(family() for family in families))
@@ -220,12 +220,12 @@ def chain_entries(size: int) -> int:
     return min(size // LINE, 1 << 22 if size > GIB else 1 << 16)
 
 
-def _chain(name: str, kernel: str, instruction: str, size: int) -> Row:
+def _chain(name: str, kernel: str, instruction: str, size: int) -> Microbenchmark:
     """A row that follows its chain round once; the longest need not, since no cache holds it."""
     steps = min(chain_entries(size), 1 << 16) // REPEATS
-    return Row(name, kernel, instruction, memory=size, chain=True, steps=steps)
+    return Microbenchmark(name, kernel, instruction, memory=size, chain=True, steps=steps)
 
 
-def _registers(name: str, instruction: str) -> Iterator[Row]:
+def _registers(name: str, instruction: str) -> Iterator[Microbenchmark]:
     for kind in ("dependent", "independent"):
-        yield Row(f"{name}_{kind}", f"{name}_{kind}", instruction)
+        yield Microbenchmark(f"{name}_{kind}", f"{name}_{kind}", instruction)
