@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from hk_backend.engine.linear.route import Original, apply, attach
+from hk_backend.engine.linear.original import Original
+from hk_backend.engine.linear.route import apply, attach
 from hk_backend.ops import pack_weight
 from hk_backend.ops.linear import SCHEMA, linear_shape
 

@@ -72,7 +72,7 @@ CACHE_FAULTS: dict[str, type[Fault]] = {
 }
 """In how a cache is read. On a GPU only the first call of a layer comes to the public operator."""
 
-SPLIT_ROWS = "hk_vllm.attention.builder.split_rows"
+SPLIT_ROWS = "hk_backend.engine.batch_plan.split_rows"
 
 mutated_calls = 0
 """Calls with a fault in this process: a fault that never ran proves nothing."""

@@ -1,7 +1,11 @@
-"""Another checkpoint for a running model must be rotated like the one it replaces, or is refused.
+"""Checks of a whole checkpoint with rotated weights, before it is served or replaces another.
 
-A rotation is in no tensor's name, shape or dtype. Without this check the update would succeed, and
-the model would compute nonsense.
+With rotations folded into its weights (`hk_backend.quantize.folding`), a model as a whole computes
+the same as the original. But adapters, trained on weights without rotation, and readers of its
+hidden states would silently get nonsense, so they are refused.
+
+Another checkpoint for a running model must be rotated like the one it replaces. A rotation is in no
+tensor's name, shape or dtype, so the update would succeed, and the model would compute nonsense.
 """
 
 from __future__ import annotations
@@ -14,7 +18,40 @@ from typing import Any
 from transformers.utils import cached_file
 
 from hk_backend.ops.rotation import ROTATION_KEY
-from hk_backend.terms.folds import FOLD_KEY, NONE
+from hk_backend.terms.folds import ALL, FOLD_KEY, FOLDS, NONE
+
+
+def check_fold(config: Mapping[str, Any], adapters: str, readers: str) -> None:
+    """Refuses a checkpoint with folds that do not go with how it is served.
+
+    Args:
+        config: the model's `quantization_config`; empty if it has none.
+        adapters: what adds to outputs of layers, in the engine's words; empty if nothing does.
+        readers: what reads hidden states or writes embeddings, in the engine's words; or empty.
+
+    Raises:
+        ValueError: the fold does not exist, or does not go with adapters or readers.
+    """
+    if FOLD_KEY not in config:
+        return
+    fold = config[FOLD_KEY]
+    if fold not in FOLDS:
+        known = ", ".join(FOLDS)
+        raise ValueError(f"{_found(fold)} is not valid: expected one of {known}")
+    if adapters:
+        raise ValueError(
+            f"{_found(fold)} is not valid with {adapters}, whose base is not rotated: expected "
+            "a checkpoint that was quantised with --fold none"
+        )
+    if readers and fold == ALL:
+        raise ValueError(
+            f"{_found(fold)} is not valid with {readers}: the model's hidden states are rotated: "
+            "expected a checkpoint that was quantised with --fold heads or none"
+        )
+
+
+def _found(fold: Any) -> str:
+    return f"quantization_config: {FOLD_KEY} {fold!r}"
 
 
 def check_reload(served: Mapping[str, Any], path: str) -> None:

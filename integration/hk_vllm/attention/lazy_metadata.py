@@ -19,12 +19,12 @@ OURS = ("hk", MAKE)
 """Attributes that are read and written without building."""
 
 
-def unbuilt(metadata_class: type, make: Callable[[], Any]) -> Any:
+def lazy(metadata_class: type, make: Callable[[], Any]) -> Any:
     """An instance of `metadata_class` that becomes the result of `make` at the first access.
 
     Access to its `hk` does not count.
     """
-    found = object.__new__(_unbuilt_class(metadata_class))
+    found = object.__new__(_lazy_class(metadata_class))
     object.__setattr__(found, MAKE, make)
     return found
 
@@ -57,8 +57,8 @@ def metadata_class_of(builder: type) -> type | None:
 
 
 @cache
-def _unbuilt_class(metadata_class: Any) -> Any:
-    class Unbuilt(metadata_class):  # type: ignore[misc]
+def _lazy_class(metadata_class: Any) -> Any:
+    class Lazy(metadata_class):  # type: ignore[misc]
         hk_builds = True
 
         def __getattribute__(self, name: str) -> Any:
@@ -76,5 +76,5 @@ def _unbuilt_class(metadata_class: Any) -> Any:
         def __copy__(self) -> Any:  # Python looks it up on the class
             return copy.copy(build(self))
 
-    Unbuilt.__name__ = Unbuilt.__qualname__ = f"HKUnbuilt{metadata_class.__name__}"
-    return Unbuilt
+    Lazy.__name__ = Lazy.__qualname__ = f"HKLazy{metadata_class.__name__}"
+    return Lazy
