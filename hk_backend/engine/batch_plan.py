@@ -168,7 +168,7 @@ def plan_batch(
 
 def _step_of(batch: Batch, rows: Selection, reads_cache: bool) -> Step:
     """Plans HK's rows, in place where the engine has them, or gathered."""
-    seq_lens = rows.of_rows(batch.seq_lens).to(torch.int32)
+    seq_lens = rows.of_rows(batch.seq_lens).int()
     longest = batch.longest(rows)
     table = batch.block_table(rows, longest) if reads_cache else None
     if batch.query_start_loc is not None and isinstance(rows.rows, slice):

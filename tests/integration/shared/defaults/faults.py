@@ -86,10 +86,8 @@ class WrongScale(Fault):
         return {**arguments, "k_scale": k_scale, "v_scale": v_scale}
 
 
-def take_speculative_rows(
-    patch: pytest.MonkeyPatch, where: str, tell: Callable[[], object]
-) -> None:
-    """HK takes the rows that verify drafts, too. `where` the plugin holds `split_rows`, by name."""
+def take_speculative_rows(patch: pytest.MonkeyPatch, tell: Callable[[], object]) -> None:
+    """HK takes the rows that verify drafts, too."""
 
     def taken(*arguments: Any, **named: Any) -> RowSplit:
         tell()
@@ -97,4 +95,4 @@ def take_speculative_rows(
         assert not named
         return split_rows(query_start_loc, seq_lens, is_prefilling | True, 0, *rest)
 
-    patch.setattr(where, taken)
+    patch.setattr("hk_backend.engine.batch_plan.split_rows", taken)
