@@ -219,7 +219,7 @@ editable = env HK_NATIVE=0 $(call install,$(1)) --no-build-isolation -e '.[$(2)]
 
 # The native parts HK_NATIVE=$(1) for HK_ISA_LEVELS=$(2), unless the other environment, of the same
 # Python, has compiled them.
-SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
+SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip csrc/include/hk/args -type f)
 compiled = @theirs=$(VENV)/.stamps/$(@F); if [ $@ = $$theirs ] || [ ! -e $$theirs ] || \
   [ -n "$$(find $(SOURCES) -newer $$theirs)" ]; then requirements/step '$*: $(3)' \
   build/logs/$*-$(@F).log $(build_failed) env HK_NATIVE=$(1) HK_ISA_LEVELS=$(2) \

@@ -207,7 +207,9 @@ def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
 
 
 def launcher_objects(ninja: Ninja) -> list[str]:
-    return [ninja.compile(f"hip_{source.stem}", source) for source in sorted(HIP.glob("*.cpp"))]
+    arguments = f"-I{(ROOT / 'csrc' / 'include').resolve()}"  # the kernels' structs and grids
+    sources = sorted(HIP.glob("*.cpp"))
+    return [ninja.compile(f"hip_{source.stem}", source, arguments) for source in sources]
 
 
 def package_names(folder: Path) -> list[str]:

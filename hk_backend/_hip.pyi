@@ -6,7 +6,8 @@ call raises `HipError` (hk_backend/devices/hip/library.py), an unusable runtime 
 
 import torch
 
-from hk_backend.kernels.grid import Grid, Program
+Grid = tuple[int, int, int]
+"""Workgroups in x, y and z."""
 
 def runtime_of(user: str) -> str:
     """The path of the HIP library that the mapped library `user` (a path) calls, by `dladdr`.
@@ -60,15 +61,18 @@ class Library:
     def synchronise(self, stream: int) -> None:
         """Wait for a stream. Never on the way of a request."""
 
-class GridProgram:
-    """A grid formula, for tests; a `Kernel` has its own."""
+class GridFunction:
+    """Computes the workgroups of a kernel's launches."""
 
-    names: list[str]
-    def __init__(self, program: Program) -> None: ...
-    def evaluate(self, values: dict[str, int]) -> list[int]:
-        """The grid's x, y and z.
+    def __init__(self, name: str, tile: tuple[int, ...]) -> None:
+        """The function `name` of csrc/hip/grid.cpp, for a tile of (rows, columns, depth).
 
-        Raises `ValueError` if one is negative or exceeds 32 bits, or if the formula divides by 0.
+        Raises `ValueError` if there is none, or the tile is empty.
+        """
+    def of(self, argument: bytes) -> Grid:
+        """Workgroups of a launch with this packed argument.
+
+        Raises `ValueError` if one dimension exceeds 32 bits, or the argument has another size.
         """
 
 class Kernel:
@@ -82,23 +86,18 @@ class Kernel:
         function: int,
         block: int,
         dynamic_lds: int,
-        grid: Program,
-        constants: dict[str, int],
+        grid: GridFunction,
     ) -> None:
-        """A kernel on a device with `compute_units` compute units.
+        """A kernel on a device with `compute_units` compute units."""
 
-        `constants`: values of the names in the grid's formula that belong to the kernel.
-        """
-
-def launch(kernels: list[Kernel], stream: int, sizes: dict[str, int], argument: bytes) -> None:
+def launch(kernels: list[Kernel], stream: int, argument: bytes) -> None:
     """Enqueue one of `kernels`, which compute the same with tiles of other sizes.
 
     Args:
         kernels: kernels of one device, the largest tile first. The first one whose grid gives every
             compute unit two workgroups is enqueued, or else the last one.
-        sizes: values of the names in the grids' formulas that are no constants.
 
-    Raises `DeviceError` if the stream is another device's, `ValueError` if a name has no value.
+    Raises `DeviceError` if the stream is another device's.
     """
 
 class Step:
@@ -117,8 +116,6 @@ class Prepared:
         kernels: list[Kernel],
         argument: bytes,
         step_places: list[tuple[int, int]],
-        step_grid: dict[str, int],
-        sizes: dict[str, int],
         tensors: list[tuple[torch.Tensor, int, bool]],
         alignment: int,
     ) -> None:
@@ -129,8 +126,6 @@ class Prepared:
             argument: the kernel's argument, complete but for a step's values and the tensors'
                 addresses.
             step_places: (offset, bytes) in `argument` of each value of a step; (0, 0): nowhere.
-            step_grid: names in the grids' formulas that are values of a step, with their index.
-            sizes: values of the other names in the grids' formulas.
             tensors: for each tensor, an example that the launch's tensor must resemble, the offset
                 of its address, and whether it must have as many rows as the example; otherwise it
                 must have the step's rows at least.
@@ -158,7 +153,7 @@ class Repeated:
 
     def __init__(
         self,
-        launches: list[tuple[Kernel, dict[str, int], bytes, list[tuple[int, int, int]]]],
+        launches: list[tuple[Kernel, bytes, list[tuple[int, int, int]]]],
         tensors: tuple[torch.Tensor | None, ...],
         exact: int,
         alignment: int,
@@ -166,9 +161,8 @@ class Repeated:
         """The part of the launches that does not change.
 
         Args:
-            launches: for each launch its kernel, the names in its grid's formula, its argument, and
-                the addresses in it: (number of the tensor, byte of the tensor, offset in the
-                argument).
+            launches: for each launch its kernel, its argument, and the addresses in it: (number of
+                the tensor, byte of the tensor, offset in the argument).
             tensors: examples that the tensors of a repetition must resemble.
             exact: number of first tensors that must have as many rows as their example; the others
                 must have as many at least.

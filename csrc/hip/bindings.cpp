@@ -56,7 +56,6 @@ using TensorSlot = std::tuple<py::object, size_t, bool>;
 
 Prepared prepare(const Kernels& kernels, const py::bytes& argument,
                  const std::vector<std::pair<size_t, size_t>>& step_places,
-                 const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
                  const std::vector<TensorSlot>& tensors, uintptr_t alignment) {
   if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
   std::vector<Prepared::Place> places;
@@ -64,7 +63,7 @@ Prepared prepare(const Kernels& kernels, const py::bytes& argument,
   std::vector<Prepared::Tensor> slots;
   for (const auto& [tensor, offset, exact] : tensors)
     slots.push_back({as_dltensor(tensor), offset, exact});
-  return Prepared(kernels, argument, places, step_grid, sizes, slots, alignment);
+  return Prepared(kernels, argument, places, slots, alignment);
 }
 
 std::optional<DLTensor> as_optional(py::handle tensor) {
@@ -81,13 +80,13 @@ bool launch_repeated(const Repeated& repeated, Handle stream, const py::tuple& t
 }
 
 using PatchOf = std::tuple<size_t, size_t, size_t>;
-using LaunchOf = std::tuple<std::shared_ptr<Kernel>, Numbers, py::bytes, std::vector<PatchOf>>;
+using LaunchOf = std::tuple<std::shared_ptr<Kernel>, py::bytes, std::vector<PatchOf>>;
 
 Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors, size_t exact,
                 uintptr_t alignment) {
   std::vector<Repeated::Launch> made;
-  for (const auto& [kernel, sizes, argument, patches] : launches) {
-    Repeated::Launch& launch = made.emplace_back(kernel, sizes, argument);
+  for (const auto& [kernel, argument, patches] : launches) {
+    Repeated::Launch& launch = made.emplace_back(kernel, argument);
     for (auto [tensor, byte, offset] : patches) launch.patches.push_back({tensor, byte, offset});
   }
   std::vector<std::optional<DLTensor>> like;
@@ -148,36 +147,36 @@ PYBIND11_MODULE(_hip, m) {
           py::arg("stream"), py::arg("argument"))
       .def("synchronise", &Library::synchronise, py::arg("stream"), WithoutGil());
 
-  py::class_<GridProgram>(m, "GridProgram")
-      .def(py::init<const std::vector<Instruction>&>(), py::arg("program"))
-      .def_property_readonly("names", &GridProgram::names)
+  py::class_<GridFunction>(m, "GridFunction")
+      .def(py::init([](const std::string& name, const std::array<int32_t, 3>& tile) {
+             return GridFunction(name, {tile[0], tile[1], tile[2]});
+           }),
+           py::arg("name"), py::arg("tile"))
       .def(
-          "evaluate",
-          [](const GridProgram& program, const Numbers& values) {
-            std::vector<int64_t> found;
-            for (const std::string& name : program.names()) found.push_back(values.at(name));
-            return program.evaluate(found.data());
+          "of",
+          [](const GridFunction& grid, const std::string& argument) {
+            const auto [x, y, z] = grid.of(argument.data(), argument.size());
+            return py::make_tuple(x, y, z);
           },
-          py::arg("values"));
+          py::arg("argument"));
 
   py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
       .def(py::init([](std::shared_ptr<Library> library, int device, unsigned compute_units,
                        Handle function, unsigned block, unsigned dynamic_lds,
-                       const std::vector<Instruction>& grid, const Numbers& constants) {
+                       const GridFunction& grid) {
              return std::make_shared<Kernel>(Kernel{std::move(library), device, compute_units,
-                                                    function, block, dynamic_lds, GridProgram(grid),
-                                                    constants});
+                                                    function, block, dynamic_lds, grid});
            }),
            py::arg("library"), py::arg("index"), py::arg("compute_units"), py::arg("function"),
-           py::arg("block"), py::arg("dynamic_lds"), py::arg("grid"), py::arg("constants"));
+           py::arg("block"), py::arg("dynamic_lds"), py::arg("grid"));
   m.def(
       "launch",
-      [](const Kernels& kernels, Handle stream, const Numbers& sizes, const py::bytes& argument) {
+      [](const Kernels& kernels, Handle stream, const py::bytes& argument) {
         const std::string copy = argument;
         py::gil_scoped_release others;
-        launch(kernels, stream, sizes, copy);
+        launch(kernels, stream, copy);
       },
-      py::arg("kernels"), py::arg("stream"), py::arg("sizes"), py::arg("argument"));
+      py::arg("kernels"), py::arg("stream"), py::arg("argument"));
 
   py::class_<Step>(m, "Step").def(
       py::init([](int device, std::vector<int64_t> values, int64_t rows) {
@@ -187,7 +186,7 @@ PYBIND11_MODULE(_hip, m) {
 
   py::class_<Prepared>(m, "Prepared")
       .def(py::init(&prepare), py::arg("kernels"), py::arg("argument"), py::arg("step_places"),
-           py::arg("step_grid"), py::arg("sizes"), py::arg("tensors"), py::arg("alignment"))
+           py::arg("tensors"), py::arg("alignment"))
       .def("launch", &launch_prepared, py::arg("step"), py::arg("stream"), py::arg("tensors"),
            py::arg("addresses") = py::none());
 

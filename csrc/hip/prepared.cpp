@@ -12,16 +12,13 @@ constexpr size_t kLargestArgument = 1024;
 }  // namespace
 
 Prepared::Prepared(const Kernels& kernels, std::string argument, std::vector<Place> step_places,
-                   const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
                    const std::vector<Tensor>& tensors, uintptr_t alignment)
-    : kernels_(kernels, step_grid, sizes), argument_(std::move(argument)),
-      step_places_(std::move(step_places)), alignment_(alignment) {
+    : kernels_(kernels), argument_(std::move(argument)), step_places_(std::move(step_places)),
+      alignment_(alignment) {
   if (argument_.size() > kLargestArgument) throw std::invalid_argument("argument: too large");
   for (const Place& place : step_places_)
     if (place.offset + place.bytes > argument_.size() || place.bytes > sizeof(int64_t))
       throw std::invalid_argument("a value of the step outside the argument");
-  for (const auto& [name, index] : step_grid)
-    if (index >= step_places_.size()) throw std::invalid_argument("no such value: " + name);
   for (const Tensor& tensor : tensors) {
     if (tensor.offset + sizeof(uintptr_t) > argument_.size() || tensor.like.ndim < 1)
       throw std::invalid_argument("a tensor outside the argument");
@@ -45,7 +42,7 @@ bool Prepared::launch(Step& step, Handle stream, const DLTensor* tensors,
   }
   for (size_t i = 0; i < step_places_.size(); ++i)  // little-endian: the low bytes come first
     std::memcpy(argument + step_places_[i].offset, &step.values[i], step_places_[i].bytes);
-  const auto [kernel, workgroups] = kernels_.choose(step.values.data());
+  const auto [kernel, workgroups] = kernels_.choose(argument, argument_.size());
   OnDevice on(kernels_.library(), kernels_.device());
   if (step.stream != stream) {
     check_owner(kernels_.library(), stream, kernels_.device());

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,10 +35,8 @@ class Prepared {
     bool exact;     // whether it needs as many rows as `like`; else at least those of the step
   };
   // `kernels`: each launch chooses one (`Alternatives`). `step_places`: place of each value of a
-  // step; {0, 0}: not used. `step_grid`: names in the grid formulas that are values of the step,
-  // with their index. `sizes`: values of all other names.
+  // step; {0, 0}: not used.
   Prepared(const Kernels& kernels, std::string argument, std::vector<Place> step_places,
-           const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
            const std::vector<Tensor>& tensors, uintptr_t alignment);
 
   size_t tensors() const { return tensors_.size(); }

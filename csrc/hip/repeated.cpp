@@ -13,7 +13,7 @@ constexpr size_t kLargestArgument = 1024, kMostTensors = 16;
 Repeated::Repeated(const std::vector<Launch>& launches,
                    const std::vector<std::optional<DLTensor>>& tensors, size_t exact,
                    uintptr_t alignment)
-    : exact_(exact), alignment_(alignment) {
+    : launches_(launches), exact_(exact), alignment_(alignment) {
   if (launches.empty()) throw std::invalid_argument("launches: none");
   if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
   for (const Launch& launch : launches) {
@@ -25,8 +25,6 @@ Repeated::Repeated(const std::vector<Launch>& launches,
       if (patch.tensor >= tensors.size() || !tensors[patch.tensor] ||
           patch.offset + sizeof(uintptr_t) > launch.argument.size())
         throw std::invalid_argument("a tensor outside the argument");
-    const Alternatives one({launch.kernel}, {}, launch.sizes);
-    launches_.push_back({launch, one.choose(nullptr).workgroups});
   }
   for (const std::optional<DLTensor>& tensor : tensors) {
     if (tensor && tensor->ndim < 1) throw std::invalid_argument("a tensor without an axis");
@@ -47,16 +45,17 @@ bool Repeated::launch(Handle stream, const std::optional<DLTensor>* tensors,
     if (i < exact_ ? rows != slot.rows() : rows < slot.rows()) return false;
     found[i] = addresses ? uintptr_t(addresses[i]) : address;
   }
-  const Kernel& first = *launches_.front().launch.kernel;
+  const Kernel& first = *launches_.front().kernel;
   OnDevice on(*first.library, first.device);
   check_owner(*first.library, stream, first.device);
   std::byte argument[kLargestArgument];
-  for (const auto& [launch, workgroups] : launches_) {
+  for (const Launch& launch : launches_) {
     std::memcpy(argument, launch.argument.data(), launch.argument.size());
     for (const Patch& patch : launch.patches) {
       const uintptr_t address = found[patch.tensor] + patch.byte;
       std::memcpy(argument + patch.offset, &address, sizeof address);
     }
+    const Grid workgroups = launch.kernel->grid.of(argument, launch.argument.size());
     launch.kernel->launch(workgroups, stream, argument, launch.argument.size());
   }
   return true;

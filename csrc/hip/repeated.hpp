@@ -20,7 +20,6 @@ class Repeated {
   };
   struct Launch {
     std::shared_ptr<Kernel> kernel;
-    Numbers sizes;  // values of the names in the grid formula
     std::string argument;
     std::vector<Patch> patches;
   };
@@ -37,11 +36,7 @@ class Repeated {
               const int64_t* addresses) const;
 
  private:
-  struct Bound {
-    Launch launch;
-    Grid workgroups;
-  };
-  std::vector<Bound> launches_;
+  std::vector<Launch> launches_;
   std::vector<std::optional<Slot>> slots_;
   size_t exact_;
   uintptr_t alignment_;

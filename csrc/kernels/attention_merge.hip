@@ -122,19 +122,19 @@ HK_DEVICE void merge(const AttentionMergeArgs& args) {
 
 }  // namespace hk::attention
 
-#define ATTENTION_MERGE(name, T, D)                                                             \
-  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                      \
-  attention_merge_##name(hk::AttentionMergeArgs args) { hk::attention::merge<hk::T, D>(args); } \
-  HK_KERNEL_INFO(attention_merge_##name, hk::KernelInfo<hk::attention::MergeFacts>{             \
-                                             hk::attention::Merge<hk::T, D>::kRows,             \
-                                             1,                                                 \
-                                             D,                                                 \
-                                             0,                                                 \
-                                             0,                                                 \
-                                             "ceil_div(num_tokens, tile_rows), num_heads",      \
-                                             "attention_merge",                                 \
-                                             {#T, D},                                           \
-                                             {4, 0}})
+#define ATTENTION_MERGE(name, T, D)                                                               \
+  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                        \
+  attention_merge_##name(hk::AttentionMergeArgs args) { hk::attention::merge<hk::T, D>(args); }   \
+  HK_KERNEL_INFO(attention_merge_##name,                                                          \
+                 hk::KernelInfo<hk::attention::MergeFacts>{hk::attention::Merge<hk::T, D>::kRows, \
+                                                           1,                                     \
+                                                           D,                                     \
+                                                           0,                                     \
+                                                           0,                                     \
+                                                           "attention_merge",                     \
+                                                           "attention_merge",                     \
+                                                           {#T, D},                               \
+                                                           {4, 0}})
 
 ATTENTION_MERGE(bf16_d64, bf16, 64);
 ATTENTION_MERGE(bf16_d128, bf16, 128);

@@ -45,7 +45,7 @@ struct Token {
   static constexpr int kStep = kThreads * Piece<T>::kElements;
   static constexpr int kColumns = kPieces * kStep;  // that it keeps
   static constexpr u32 kLdsBytes = Waves * sizeof(u32);
-  static constexpr char kGrid[] = "m";
+  static constexpr char kGrid[] = "quantize_fp8_rows";
 
   template <bool Whole>
   HK_DEVICE static void run(const QuantizeFp8Args& args) {
@@ -83,7 +83,7 @@ struct Part {
   static constexpr int kWaves = 4, kThreads = kWaves * arch::kLanes;
   static constexpr int kColumns = kThreads * Piece<T>::kElements;
   static constexpr u32 kLdsBytes = 0;
-  static constexpr char kGrid[] = "m, ceil_div(k, tile_columns)";
+  static constexpr char kGrid[] = "quantize_fp8_tiles";
 
   template <bool Whole>
   HK_DEVICE static void run(const QuantizeFp8Args& args) {

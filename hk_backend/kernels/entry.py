@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
 from hk_backend.kernels.toolchain.figures import Figures, ModelledLaunch
 
@@ -51,7 +50,7 @@ class KernelEntry:
     sha256: str
     compiler: str
     arguments: Arguments
-    grid_formula: str
+    grid: str  # name of the function for the workgroups (csrc/hip/grid.cpp)
     tile: Tile
     step_flops: int  # useful matrix FLOPs of one wave in one step of the steady loop
     block: int
@@ -95,21 +94,14 @@ class KernelEntry:
         except (OSError, zlib.error):
             return b""
 
-    @property
-    def grid_constants(self) -> dict[str, int]:
-        """Names that the grid formula may use besides the fields of the arguments."""
-        return {
-            "tile_rows": self.tile.rows,
-            "tile_columns": self.tile.columns,
-            "tile_depth": self.tile.depth,
-        }
+    def workgroups(self, argument: bytes) -> tuple[int, int, int]:
+        """Workgroups in x, y and z of a launch with a packed argument, as the launcher counts them.
 
-    def grid(self, **values: int) -> grid.Grid:
-        """Workgroups in x, y, z, from the fields of the arguments that the formula names.
-
-        Raises `grid.GridError` for a field that is missing.
+        Raises `ValueError` if the argument has another size.
         """
-        return grid.evaluate(self.grid_formula, {**self.grid_constants, **values})
+        from hk_backend import _hip  # an environment without native parts reads the catalogue, too
+
+        return _hip.GridFunction(self.grid, astuple(self.tile)).of(argument)
 
 
 def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
@@ -163,7 +155,7 @@ def entry_of(
         sha256=file["sha256"],
         compiler=file["compiler"],
         arguments=structs[kernel["arguments"]],
-        grid_formula=kernel["grid"],
+        grid=kernel["grid"],
         tile=Tile(**kernel["tile"]),
         step_flops=kernel["step_flops"],
         block=kernel["block"],

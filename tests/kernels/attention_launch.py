@@ -175,10 +175,9 @@ class Launch:
         numbers = {n: value for n, value in {**self.numbers, **more}.items() if n in fields}
         tensors = {n: tensor for n, tensor in {**self.tensors, **results}.items() if n in fields}
         pointers = {name: _map(machine, name, tensor) for name, tensor in tensors.items()}
-        sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
+        argument = pack_arguments(entry, **pointers, **numbers)
         return machine.launch(
-            kernel, list(entry.grid(**sizes)), [entry.block],
-            pack_arguments(entry, **pointers, **numbers),
+            kernel, list(entry.workgroups(argument)), [entry.block], argument,
             dynamic_lds=entry.dynamic_lds, threads=2, max_instructions=ENDLESS, **options,
         )  # fmt: skip
 

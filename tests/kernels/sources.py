@@ -18,6 +18,7 @@ ARCH = "gfx950"
 THREADS = 64
 
 PRELUDE = """
+#include "hk/args/measure.hpp"
 #include "hk/kernel_info.hpp"
 HK_ARCHES({arches});
 #define __device__ __attribute__((device))
@@ -44,7 +45,7 @@ class Source:
 
     body: str = COPY
     name: str = "small"
-    info: str = '{1, 2, 3, 0, 0, "n", "test"}'
+    info: str = '{1, 2, 3, 0, 0, "measure", "test"}'
     facts: str = ""  # their type
     parameters: str = "k::Args args"
     call: str = "k::run(args);"

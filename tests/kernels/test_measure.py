@@ -55,11 +55,12 @@ def run(
         for name, buffer in buffers.items()
     }
     numbers = {"bytes": held.nbytes, "workgroups": workgroups, "steps": steps}
+    argument = pack_arguments(entry, **addresses, **numbers, waves=waves, stride=stride)
     report = machine.launch(
         _emulator.CodeObject.load(entry.code_object(), entry.line_tables()).kernel(entry.symbol),
-        list(entry.grid(workgroups=workgroups)),
+        list(entry.workgroups(argument)),
         [entry.block],
-        pack_arguments(entry, **addresses, **numbers, waves=waves, stride=stride),
+        argument,
         dynamic_lds=entry.dynamic_lds,
     )
     assert not report.findings, report.findings[0].message

@@ -38,7 +38,7 @@ UNITS = (
     ("tests/devices",),
     ("tests/quantize",),
     (
-        *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments")),
+        *("tests/kernels/test_gemm_plan.py", "tests/kernels/test_arguments.py"),
         *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
     ),
     ("tests/cli",),

@@ -21,8 +21,8 @@ from tests.proof.cpp_source import meaning
 from tests.proof.kernel_digest import digest
 
 CSRC = source_digest.ROOT / "csrc"
-NATIVE = ("cpu", "hip")
-"""Folders of C++ that a plugin runs."""
+NATIVE = ("cpu", "hip", "include/hk/args")
+"""Folders of C++ that a plugin runs. The last has the structs and grids of GPU kernels."""
 DISTRIBUTIONS = {"vllm": ENGINES["vLLM"], "sglang": ENGINES["SGLang"]}
 
 
@@ -63,7 +63,7 @@ def _kernels() -> Iterator[str]:
     for arch in arches():
         for entry in sorted(catalogue(arch).kernels, key=lambda entry: entry.name):
             chosen_by = (arch, entry.name, entry.operator, sorted(entry.facts.items()))
-            launch = (entry.grid_formula, entry.tile, entry.block, entry.dynamic_lds)
+            launch = (entry.grid, entry.tile, entry.block, entry.dynamic_lds)
             yield repr((chosen_by, entry.arguments, launch))
 
 

@@ -41,9 +41,7 @@ struct KernelInfo {
   u32 dynamic_lds;   // bytes
   i64 step_flops;    // useful matrix FLOPs of one wave in one step of the steady loop, e.g.
                      // attention: 4 * rows * keys * head size, with the wave's own rows
-  // Workgroups as an expression: +, -, *, //, ceil_div(a, b), min, max, numbers, the fields of the
-  // kernel's arguments and of this struct. One dimension, or up to three separated by commas.
-  char grid[128];
+  char grid[32];     // name of the function for the workgroups of a launch (csrc/hip/grid.cpp)
   char operator_name[32];  // what it computes: the family whose index lists it
   Facts facts = {};
   Bars bars = {};

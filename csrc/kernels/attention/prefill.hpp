@@ -177,14 +177,9 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
                                      "attention_prefill",
                                      facts,
                                      {Shape::kWavesPerSimd, useful_percent}};
-  const char* grid =
-      Mask::kPart && Mask::kGrouped
-          ? "parts, num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + "
-            "num_requests - 1, 1)"
-      : Mask::kPart ? "parts, num_heads, max(ceil_div(num_tokens, tile_rows) + num_requests - 1, 1)"
-      : Mask::kGrouped
-          ? "num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + num_requests - 1, 1)"
-          : "num_heads, max(ceil_div(num_tokens, tile_rows) + num_requests - 1, 1)";
+  const char* grid = Mask::kPart      ? Mask::kGrouped ? "attention_part_grouped" : "attention_part"
+                     : Mask::kGrouped ? "attention_prefill_grouped"
+                                      : "attention_prefill";
   for (int i = 0; grid[i]; ++i) made.grid[i] = grid[i];
   return made;
 }

@@ -19,7 +19,7 @@ constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts, int useful_percent)
           Shape::kStep,
           Shape::kLdsBytes,
           2 * Shape::kWaveRows * Shape::kWaveColumns * Shape::kStep,
-          "ceil_div(m, tile_rows) * ceil_div(n, tile_columns) * splits",
+          "gemm",
           "gemm",
           facts,
           {Shape::kWavesPerSimd, useful_percent}};

@@ -113,7 +113,7 @@ constexpr KernelInfo<Facts> info(const char* run, u32 lds) {
   Facts facts = {};
   for (int i = 0; run[i]; ++i) facts.run[i] = run[i];
   facts.repeats = Timed<Work>::kRepeats;
-  return {1, 1, 1, lds, 0, "workgroups", "measure", facts};
+  return {1, 1, 1, lds, 0, "measure", "measure", facts};
 }
 
 inline constexpr int kWaves = 8;               // of a workgroup, but for those that count waves

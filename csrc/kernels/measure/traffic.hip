@@ -29,10 +29,10 @@ constexpr KernelInfo<Facts> info(const char* kernel, u32 lds, const char* grid) 
   traffic_##name(hk::traffic::__VA_ARGS__::Args args) { hk::traffic::__VA_ARGS__::run(args); } \
   HK_KERNEL_INFO(traffic_##name, hk::traffic::info(#name, lds, grid))
 
-TRAFFIC(gemv_bf16, 2, 256, "n // 16", Gemv<hk::traffic::Bf16Pieces>);
-TRAFFIC(gemv_fp8, 2, 256, "n // 16", Gemv<hk::traffic::Fp8Pieces>);
-TRAFFIC(gemv_mxfp4, 2, 256, "n // 16", Gemv<hk::traffic::Fp4Pieces>);
-TRAFFIC(decode, 2, 16512, "batch * kv_heads * splits", Decode);
-TRAFFIC(cast_mxfp8, 8, 0, "count // 4096", Cast);
-TRAFFIC(rotary, 8, 0, "rows // 32", Rotary);
-TRAFFIC(layernorm, 4, 0, "rows // 4", Norm);
+TRAFFIC(gemv_bf16, 2, 256, "gemv", Gemv<hk::traffic::Bf16Pieces>);
+TRAFFIC(gemv_fp8, 2, 256, "gemv", Gemv<hk::traffic::Fp8Pieces>);
+TRAFFIC(gemv_mxfp4, 2, 256, "gemv", Gemv<hk::traffic::Fp4Pieces>);
+TRAFFIC(decode, 2, 16512, "decode", Decode);
+TRAFFIC(cast_mxfp8, 8, 0, "cast", Cast);
+TRAFFIC(rotary, 8, 0, "rotary", Rotary);
+TRAFFIC(layernorm, 4, 0, "norm", Norm);

@@ -26,7 +26,7 @@ class KernelCall:
         kernels: one, or alternatives that the launch chooses from (`Catalogue.alternatives`).
         tensors: tensors by the struct's pointer fields. A pointer without a tensor is null.
         numbers: values of the struct's other fields.
-        sizes: values for the names in the grid formulas.
+        sizes: those of `numbers` that say how much there is to compute.
     """
 
     kernels: Family

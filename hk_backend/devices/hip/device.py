@@ -182,7 +182,6 @@ class HipDevice:
                 call.kernels,
                 index,
                 self.memory.stream(index),
-                dict(call.sizes),
                 **call.values(addresses),
             )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import astuple
 from pathlib import Path
 
 from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.library import HipLibrary
-from hk_backend.kernels import Family, KernelEntry, grid, pack_arguments
+from hk_backend.kernels import Family, KernelEntry, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 """Most bytes of dynamic LDS for a launch without hipFuncSetAttribute."""
@@ -28,14 +29,12 @@ class HipKernels:
         entries: Family,
         index: int,
         stream: int,
-        sizes: dict[str, int],
         **arguments: float | None,
     ) -> None:
         """Enqueues one of `entries` on `stream` of device `index`, without waiting.
 
         Args:
             entries: one kernel, or alternatives, the largest tile first (`Catalogue.alternatives`).
-            sizes: values for the names in the grid formulas.
             arguments: values of the argument struct's fields.
 
         Raises:
@@ -44,7 +43,7 @@ class HipKernels:
             HipError: HIP refused the launch, for example on a stream of another runtime.
         """
         kernels = [self.load(entry, index) for entry in entries]
-        _hip.launch(kernels, stream, sizes, pack_arguments(entries[0], **arguments))
+        _hip.launch(kernels, stream, pack_arguments(entries[0], **arguments))
 
     def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
         """Loads `entry` on device `index`, ready for launches. Each code object is loaded once."""
@@ -72,7 +71,6 @@ class HipKernels:
                 function,
                 entry.block,
                 entry.dynamic_lds,
-                grid.compiled(entry.grid_formula),
-                entry.grid_constants,
+                _hip.GridFunction(entry.grid, astuple(entry.tile)),
             )
         return kernel

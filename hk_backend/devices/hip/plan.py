@@ -250,8 +250,6 @@ class Prepared:
                 [loaded],
                 arguments.pack(call.values({})),
                 [(fields[n].offset, fields[n].size) if n in taken else (0, 0) for n in VALUES],
-                {name: VALUES.index(name) for name in call.sizes if name in VALUES},
-                dict(call.sizes),
                 [
                     (tensor, fields[name].offset, name in exact)
                     for name, tensor in {**tensors, **kept}.items()

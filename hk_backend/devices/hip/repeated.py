@@ -160,7 +160,7 @@ class RepeatedLinears:
                 return
             kernel = self._kernels.load(call.kernels[0], index)
             argument = call.kernels[0].arguments.pack(call.values({}))
-            launches.append((kernel, dict(call.sizes), argument, patches))
+            launches.append((kernel, argument, patches))
         if len(self) >= MOST:
             self.forget()
         of_x = (of.x.shape, of.x.stride(), of.x.dtype)

@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hk_backend.kernels.grid import ceil_div
 from hk_backend.kernels.toolchain import clocks
 from hk_backend.kernels.toolchain.clocks import ARCHES, is_matrix
 from hk_backend.kernels.toolchain.compiler import Toolchain
@@ -144,11 +143,11 @@ def waves_per_simd(arch: str, vgpr_total: int, lds: int, block: int) -> int:
     `vgpr_total` includes AGPRs; `lds` is in bytes. A CU holds a workgroup as a whole or not at all.
     """
     rates = ARCHES[arch]
-    registers = ceil_div(max(vgpr_total, 1), rates.vgpr_granule) * rates.vgpr_granule
-    waves = ceil_div(block, clocks.WAVE)
+    registers = -(-max(vgpr_total, 1) // rates.vgpr_granule) * rates.vgpr_granule
+    waves = -(-block // clocks.WAVE)
     by_registers = min(rates.max_waves, rates.vgprs // registers) * SIMDS // waves
     by_lds = rates.lds // lds if lds else by_registers
-    return ceil_div(min(by_registers, by_lds) * waves, SIMDS)
+    return -(-min(by_registers, by_lds) * waves // SIMDS)
 
 
 def bank_conflict_factor(loop: Loop, phases: Mapping[int, Sequence[int]]) -> float | None:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hk_backend.kernels import grid
 from hk_backend.kernels.catalogue import CODE_OBJECTS, read_index
 from hk_backend.kernels.entry import entry_of, structs_of
 from hk_backend.kernels.toolchain import clocks, compiler, disassembly, metadata, sources
@@ -236,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"no emulator ({error}): `pip install -e .` builds it; or --no-run", file=sys.stderr)
         return 1
-    except (SourceError, ToolchainError, BuildError, DebugInfoError, grid.GridError) as error:
+    except (SourceError, ToolchainError, BuildError, DebugInfoError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

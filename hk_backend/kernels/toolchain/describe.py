@@ -6,7 +6,7 @@ import struct
 from dataclasses import asdict
 from typing import Any
 
-from hk_backend.kernels import grid
+from hk_backend import _hip
 from hk_backend.kernels.arguments import FORMATS
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.toolchain import analysis, disassembly, sample_launch
@@ -33,7 +33,7 @@ def describe(
 ) -> tuple[str, dict[str, Any]]:
     """Reads a kernel's operator and its index entry.
 
-    Raises `BuildError`, `GridError`, `DebugInfoError`.
+    Raises `BuildError`, `DebugInfoError`, and `ValueError` for an unknown grid.
     """
     if found.arguments != ("by_value",):
         listed = ", ".join(found.arguments)
@@ -46,8 +46,8 @@ def describe(
         raise BuildError(
             f"{found.name}: operator_name {info['operator_name']!r} is not an identifier"
         )
-    known = [*(field.name for field in arguments.fields), *info]
-    grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises if it cannot be read
+    tile = {name: info[f"tile_{name}"] for name in ("rows", "columns", "depth")}
+    _hip.GridFunction(info["grid"], tuple(tile.values()))  # raises if there is no such function
     lds = {"static_lds": found.static_lds, "dynamic_lds": info["dynamic_lds"]}
     waves = analysis.waves_per_simd(arch, found.vgpr_total, sum(lds.values()), found.block)
     figures = analysis.analyse(code, arch, info["step_flops"], waves, tools)
@@ -59,7 +59,7 @@ def describe(
         "code_object": code_object,
         "arguments": asdict(arguments),
         "grid": info["grid"],
-        "tile": {name: info[f"tile_{name}"] for name in ("rows", "columns", "depth")},
+        "tile": tile,
         "step_flops": info["step_flops"],
         "block": found.block,
         "lds": lds,

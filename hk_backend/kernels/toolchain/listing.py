@@ -36,7 +36,7 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
         **asdict(figures),
         "modelled": {shape: asdict(found) for shape, found in entry.modelled.items()},
         "block": entry.block,
-        "grid": entry.grid_formula,
+        "grid": entry.grid,
         "compiler": entry.compiler,
         "code_object": str(entry.path),
         "symbol": entry.symbol,

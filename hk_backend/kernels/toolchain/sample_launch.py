@@ -190,12 +190,12 @@ def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
         name: machine.map(buffer.ctypes.data, buffer.nbytes, name)
         for name, buffer in sample.buffers.items()
     }
-    whole = {name: int(n) for name, n in sample.numbers.items() if isinstance(n, int)}
+    argument = pack_arguments(entry, **addresses, **sample.numbers)
     return machine.launch(
         kernel,
-        list(entry.grid(**whole)),
+        list(entry.workgroups(argument)),
         [entry.block],
-        pack_arguments(entry, **addresses, **sample.numbers),
+        argument,
         dynamic_lds=entry.dynamic_lds,
         seed=seed,
     )

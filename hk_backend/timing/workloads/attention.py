@@ -134,12 +134,13 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = _numbers(entry, shape, arrays)
     pointers = ("key_start_loc", "seq_lens", "block_table", "lse", "sinks", "alibi_slopes", *SCALES)
+    argument = pack_arguments(entry, **{**dict.fromkeys(pointers), **addresses, **numbers})
     return Launch(
         machine,
         kernel,
-        entry.grid(**{name: int(n) for name, n in numbers.items() if isinstance(n, int)}),
+        entry.workgroups(argument),
         entry.block,
-        pack_arguments(entry, **{**dict.fromkeys(pointers), **addresses, **numbers}),
+        argument,
         entry.dynamic_lds,
         work,
         samples,

@@ -61,16 +61,12 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         arrays["a_scale"] = buffers.zeros((steps, m), np.float32)
         arrays["b_block_scale"] = buffers.zeros((-(-n // SCALE_BLOCK), steps), np.float32)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    numbers = {"m": m, "n": n, "k": k, "splits": splits}
-    grid = entry.grid(**numbers)
-    work = np.ones(grid[0])
-    traced = [tile * splits for tile in first - last if tile < tiles]
-    if splits > 1:  # the last split of each tile adds the sums of all splits
-        ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
-        work[ends] = 2
-        traced += [tile * splits + splits - 1 for tile in last]
     absent = dict.fromkeys({"a_scale", "b_scale", "b_block_scale", "bias"} - set(arrays))
-    rows = {
+    numbers = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "splits": splits,
         "a_row": k_row,
         "c_row": arrays["c"].shape[1],
         "c_type": 0,
@@ -78,12 +74,20 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "a_scale_row": 1,  # the scales of 128 columns, where there are any, lie together
         "a_scale_step": m,
     }
+    argument = pack_arguments(entry, **addresses, **numbers, **absent)
+    grid = entry.workgroups(argument)
+    work = np.ones(grid[0])
+    traced = [tile * splits for tile in first - last if tile < tiles]
+    if splits > 1:  # the last split of each tile adds the sums of all splits
+        ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
+        work[ends] = 2
+        traced += [tile * splits + splits - 1 for tile in last]
     return Launch(
         machine,
         kernel,
         grid,
         entry.block,
-        pack_arguments(entry, **addresses, **rows, **numbers, **absent),
+        argument,
         entry.dynamic_lds,
         work,
         sorted({workgroup_of(number, grid[0]) for number in traced or [0]}),

@@ -37,8 +37,9 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "out": buffers.zeros((tokens, heads, head_size), np.uint16),
         "query_start_loc": buffers.table([0, tokens]),
     }
-    sizes = {"num_tokens": tokens, "num_heads": heads}
     numbers = {
+        "num_tokens": tokens,
+        "num_heads": heads,
         "out_token": heads * head_size,
         "out_head": head_size,
         **dict.fromkeys(("lse_head", "lse_token", "key_scale_head", "value_scale_head"), 0),
@@ -52,12 +53,13 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     rows = -(-tokens // entry.tile.rows)
     work = np.full(rows * heads, float(entry.tile.rows * parts))
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
+    argument = pack_arguments(entry, **addresses, **absent, **numbers)
     return Launch(
         machine,
         kernel,
-        entry.grid(**sizes),
+        entry.workgroups(argument),
         entry.block,
-        pack_arguments(entry, **addresses, **absent, **numbers, **sizes),
+        argument,
         entry.dynamic_lds,
         work,
         sorted({*spread(work), min(1, len(work) - 1)}),

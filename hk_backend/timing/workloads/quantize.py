@@ -40,19 +40,19 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "scales": buffers.zeros((1 if scale == "given" else m, columns), np.float32),
     }
     arrays["scales"][:1] = 1
-    grid = entry.grid(m=m, k=k)
     work = workgroups(entry, shape)
     samples = sorted({*spread(work), min(1, len(work) - 1)})
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     shifts = {"row_shift": 31, "column_shift": 31}
     # as gemm kernels want scales: those of one block of columns, of all rows, lie together
     numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
+    argument = pack_arguments(entry, **addresses, **numbers)
     return Launch(
         machine,
         kernel,
-        grid,
+        entry.workgroups(argument),
         entry.block,
-        pack_arguments(entry, **addresses, **numbers),
+        argument,
         entry.dynamic_lds,
         work,
         samples,

@@ -132,15 +132,15 @@ def launch(entry: KernelEntry, problem: Problem) -> Launch:
         entry, {name: array for name, array in problem.arrays.items() if array.size}
     )
     missing = dict.fromkeys(entry.arguments.pointers)
-    whole = {name: int(number) for name, number in problem.numbers.items()}
-    grid = entry.grid(**whole)
+    argument = pack_arguments(entry, **{**missing, **addresses, **problem.numbers})
+    grid = entry.workgroups(argument)
     workgroups = grid[0]
     return Launch(
         machine,
         kernel,
         grid,
         entry.block,
-        pack_arguments(entry, **{**missing, **addresses, **problem.numbers}),
+        argument,
         entry.dynamic_lds,
         np.ones(workgroups),
         sorted({sample for sample in problem.samples if sample < workgroups}),

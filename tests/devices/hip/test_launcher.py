@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,11 +15,13 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import Catalogue
 from tests.devices.hip.gpu_tensor import GpuTensor
-from tests.devices.hip.hip_calls import malloc, read, stream
+from tests.devices.hip.hip_calls import FILL_STRUCT, OFFSETS, fill_values, malloc, read, stream
+from tests.devices.hip.small_kernels import BLOCK
 
 ROOM, ROWS = 512, 5
 """Numbers of each piece of memory; rows of 8 of the tensor that a launch was made for."""
-OUT, VALUE, COUNT, ARGUMENT = 0, 8, 12, bytes(16)
+OUT, VALUE, BLOCKS, COUNT = (OFFSETS[n] for n in ("results", "bytes", "workgroups", "steps"))
+ARGUMENT = bytes(FILL_STRUCT.size)
 """The struct of `fill`."""
 
 
@@ -56,16 +57,14 @@ class Fill(OnGpu):
         super().__init__(*where, index)
         given = {
             "argument": ARGUMENT,
-            "step_places": [(VALUE, 4), (COUNT, 4)],
-            "step_grid": {"count": 1},
-            "sizes": {},
+            "step_places": [(VALUE, 4), (BLOCKS, 4), (COUNT, 4)],
             "tensors": [(self.tensor(), OUT, False)],
             "alignment": 16,
         }
         self.native = _hip.Prepared([self.kernel], **{**given, **changes})
 
     def step(self, value: int, count: int, rows: int = 1) -> _hip.Step:
-        return _hip.Step(self.index, [value, count], rows)
+        return _hip.Step(self.index, [value, -(-count // BLOCK), count], rows)
 
     def filled(self, value: int, begin: int = 0) -> int:
         """How many numbers from `begin` on are `value`."""
@@ -113,9 +112,9 @@ def test_what_was_not_prepared_for(library: EmulatedLibrary, small: Catalogue) -
     fill = Fill(library, small)
     step = fill.step(1, 8)
     assert not fill.native.launch(step, 0, (fill.tensor(index=1),)), "another GPU's tensor"
-    assert not fill.native.launch(_hip.Step(1, [1, 8], 1), 0, (fill.tensor(),))
-    assert not fill.native.launch(_hip.Step(0, [1], 1), 0, (fill.tensor(),))
-    assert not fill.native.launch(_hip.Step(0, [1, 8, 8], 1), 0, (fill.tensor(),))
+    assert not fill.native.launch(_hip.Step(1, [1, 1, 8], 1), 0, (fill.tensor(),))
+    assert not fill.native.launch(_hip.Step(0, [1, 1], 1), 0, (fill.tensor(),))
+    assert not fill.native.launch(_hip.Step(0, [1, 1, 8, 8], 1), 0, (fill.tensor(),))
     for tensors, addresses in (((), None), ((fill.tensor(),) * 2, None), ((fill.tensor(),), [])):
         with pytest.raises(ValueError, match=r"^tensors: \d are not valid: expected 1"):
             fill.native.launch(step, 0, tensors, addresses)
@@ -135,12 +134,13 @@ def test_rows_of_one_token(library: EmulatedLibrary, small: Catalogue) -> None:
     ("changes", "why"),
     [
         ({"argument": bytes(1025)}, "argument: too large"),
-        ({"step_places": [(VALUE, 4), (COUNT, 8)]}, "outside the argument"),
-        ({"step_places": [(VALUE, 4), (16, 1)]}, "outside the argument"),
+        ({"step_places": [(VALUE, 4), (FILL_STRUCT.size - 4, 8)]}, "outside the argument"),
+        ({"step_places": [(VALUE, 4), (FILL_STRUCT.size, 1)]}, "outside the argument"),
         ({"step_places": [(0, 16), (COUNT, 4)]}, "outside the argument"),
-        ({"step_grid": {"count": 2}}, "no such value: count"),
-        ({"step_grid": {}}, "grid formula: no value for count"),
-        ({"tensors": [(GpuTensor(0, (5, 8), (8, 1)), 9, False)]}, "a tensor outside the argument"),
+        (
+            {"tensors": [(GpuTensor(0, (5, 8), (8, 1)), FILL_STRUCT.size - 7, False)]},
+            "a tensor outside the argument",
+        ),
         ({"tensors": [(GpuTensor(0, (), ()), 0, False)]}, "a tensor outside the argument"),
         ({"tensors": [(GpuTensor(0, (5,), (1,)), 0, False)] * 17}, "tensors: too many"),
     ],
@@ -153,7 +153,7 @@ def test_what_cannot_be_prepared(
 
 
 def argument(value: int, count: int) -> bytes:
-    return struct.pack("<Qii", 0, value, count)
+    return FILL_STRUCT.pack(fill_values(None, value, count))
 
 
 class Fills(OnGpu):
@@ -163,8 +163,8 @@ class Fills(OnGpu):
         super().__init__(*where, index)
         given = {
             "launches": [
-                (self.kernel, {"count": 8}, argument(1, 8), [(0, 0, OUT)]),
-                (self.kernel, {"count": 4}, argument(2, 4), [(0, 32, OUT)]),
+                (self.kernel, argument(1, 8), [(0, 0, OUT)]),
+                (self.kernel, argument(2, 4), [(0, 32, OUT)]),
             ],
             "tensors": (self.tensor(), None),
             "exact": 1,
@@ -243,17 +243,15 @@ def test_what_cannot_be_made(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "packed", "patch", "why"),
+    ("packed", "patch", "why"),
     [
-        ({}, bytes(16), (0, 0, 0), "grid formula: no value for count"),
-        ({"count": 8}, bytes(1025), (0, 0, 0), "argument: too large"),
-        ({"count": 8}, bytes(16), (0, 0, 9), "a tensor outside the argument"),
-        ({"count": 8}, bytes(16), (1, 0, 0), "a tensor outside the argument"),
-        ({"count": 8}, bytes(16), (2, 0, 0), "a tensor outside the argument"),
+        (bytes(1025), (0, 0, 0), "argument: too large"),
+        (bytes(16), (0, 0, 9), "a tensor outside the argument"),
+        (bytes(16), (1, 0, 0), "a tensor outside the argument"),
+        (bytes(16), (2, 0, 0), "a tensor outside the argument"),
     ],
 )
 def test_launches_that_cannot_be_made(
-    sizes: dict[str, int],
     packed: bytes,
     patch: tuple[int, int, int],
     why: str,
@@ -262,4 +260,4 @@ def test_launches_that_cannot_be_made(
 ) -> None:
     kernel = HipKernels(library).load(small.kernel("fill"), 0)
     with pytest.raises(ValueError, match=why):
-        Fills(library, small, launches=[(kernel, sizes, packed, [patch])])
+        Fills(library, small, launches=[(kernel, packed, [patch])])

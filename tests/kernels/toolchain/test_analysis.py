@@ -41,7 +41,7 @@ def kernel(*bodies: str, tiles: int = 4, step_flops: int = 4 * MFMA_FLOPS) -> So
     loops = "".join(LOOP.format(body=body.replace("TILES", str(tiles))) for body in bodies)
     return Source(
         body=ARGS.format(tiles=tiles, loops=loops),
-        info=f'{{1, 2, 3, 0, {step_flops}, "n", "test"}}',
+        info=f'{{1, 2, 3, 0, {step_flops}, "measure", "test"}}',
     )
 
 

@@ -58,12 +58,12 @@ __device__ void run(const Args& a) {
   __builtin_amdgcn_s_barrier();
   a.y[lane] = fixed[lane ^ 1];
 }"""
-    info = '{16, 32, 64, 1024, 5, "ceil_div(n, tile_rows) * 2, n", "test"}'
+    info = '{16, 32, 64, 1024, 5, "gemm", "test"}'
     entry = kernel(tmp_path, tools, body=body, info=info, threads=512)
     assert entry["block"] == 512
     assert entry["lds"] == {"static_lds": 2048, "dynamic_lds": 1024}
     assert entry["tile"] == {"rows": 16, "columns": 32, "depth": 64}
-    assert entry["grid"] == "ceil_div(n, tile_rows) * 2, n"
+    assert entry["grid"] == "gemm"
     assert entry["step_flops"] == 5
     assert entry["resources"]["spills"] == entry["resources"]["scratch"] == 0
     assert entry["resources"]["agpr"] == 0
@@ -71,7 +71,7 @@ __device__ void run(const Args& a) {
 
 def test_facts_are_those_of_the_struct(tmp_path: Path, tools: Toolchain) -> None:
     body = "struct Facts { char dtype[16]; int head_size; bool paged, causal; };" + COPY
-    info = '{1, 2, 3, 0, 0, "n", "test", {"bf16", 64, true, false}}'
+    info = '{1, 2, 3, 0, 0, "measure", "test", {"bf16", 64, true, false}}'
     entry = kernel(tmp_path, tools, body=body, info=info, facts="k::Facts")
     assert entry["facts"] == {"dtype": "bf16", "head_size": 64, "paged": True, "causal": False}
 
@@ -109,10 +109,13 @@ __device__ void run(const Args& a) {
             "one struct and nothing hidden",
         ),
         ({"parameters": "", "call": ""}, "one struct and nothing hidden"),
-        ({"info": '{1, 2, 3, 0, 0, "rows * n", "test"}'}, "no value for rows"),
-        ({"info": '{1, 2, 3, 0, 0, "n / 2", "test"}'}, "cannot read 'n / 2'"),
-        ({"info": '{1, 2, 3, 0, 0, "n", "a test"}'}, "operator_name 'a test' is not an identifier"),
-        ({"info": '{1, 2, 3, 0, 0, "n", ""}'}, "operator_name '' is not an identifier"),
+        ({"info": '{1, 2, 3, 0, 0, "n", "test"}'}, "no function 'n'"),
+        ({"info": '{1, 0, 3, 0, 0, "gemm", "test"}'}, "an empty tile"),
+        (
+            {"info": '{1, 2, 3, 0, 0, "gemm", "a b"}'},
+            "operator_name 'a b' is not an identifier",
+        ),
+        ({"info": '{1, 2, 3, 0, 0, "gemm", ""}'}, "operator_name '' is not an identifier"),
         ({"call": "args.n = missing;"}, "undeclared identifier 'missing'"),
     ],
 )

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -32,5 +33,9 @@ struct AttentionMergeArgs {
   float scale;         // of the scores
   float value_factor;  // of the output
 };
+
+constexpr Workgroups workgroups(const AttentionMergeArgs& args, TileSize tile) {
+  return {tiles(args.num_tokens, tile.rows), args.num_heads};
+}
 
 }  // namespace hk

@@ -39,6 +39,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -95,5 +96,15 @@ struct AttentionPrefillArgs {
   const float* alibi_slopes;  // of the mask `alibi`: [num_heads], or null
   i32 value_size;             // of value and out, as head_size is of query and key
 };
+
+// Workgroups of a launch. `grouped`: a tile has the rows of all query heads of a KV head. `in_parts`:
+// the keys are shared.
+constexpr Workgroups workgroups(const AttentionPrefillArgs& args, TileSize tile, bool grouped,
+                                bool in_parts) {
+  const i64 rows = i64(args.num_tokens) * (grouped ? args.group : 1);
+  const i64 most = tiles(rows, tile.rows) + args.num_requests - 1;
+  const i64 heads = grouped ? args.num_kv_heads : args.num_heads, query_tiles = most > 1 ? most : 1;
+  return in_parts ? Workgroups{args.parts, heads, query_tiles} : Workgroups{heads, query_tiles};
+}
 
 }  // namespace hk

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -42,5 +43,9 @@ struct GemmArgs {
   // the depth to the next 128's. From the first to the last: fewer than 2^29.
   i32 a_scale_row, a_scale_step;
 };
+
+constexpr Workgroups workgroups(const GemmArgs& args, TileSize tile) {
+  return {tiles(args.m, tile.rows) * tiles(args.n, tile.columns) * args.splits};
+}
 
 }  // namespace hk

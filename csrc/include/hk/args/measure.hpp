@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -26,5 +27,7 @@ struct MeasureArgs {
   u32 waves;   // bit w: wave w of a workgroup takes part. Waves w and w + 4 share a SIMD
   u32 stride;  // bytes from lane to lane of an LDS access, at most 128; others read no stride
 };
+
+constexpr Workgroups workgroups(const MeasureArgs& args, TileSize) { return {args.workgroups}; }
 
 }  // namespace hk

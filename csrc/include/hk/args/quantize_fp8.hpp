@@ -12,6 +12,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -24,5 +25,10 @@ struct QuantizeFp8Args {
   i32 row_shift, column_shift;  // of given scales; below 32, column_shift at least 3
   i32 scale_row, scale_column;  // elements from a row's or a column's scales to the next ones
 };
+
+// `whole_rows`: a workgroup goes through all columns of its row.
+constexpr Workgroups workgroups(const QuantizeFp8Args& args, TileSize tile, bool whole_rows) {
+  return {args.m, whole_rows ? 1 : tiles(args.k, tile.columns)};
+}
 
 }  // namespace hk
