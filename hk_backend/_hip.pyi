@@ -82,99 +82,61 @@ class Kernel:
         self,
         library: Library,
         index: int,
-        compute_units: int,
         function: int,
         block: int,
         dynamic_lds: int,
         grid: GridFunction,
     ) -> None:
-        """A kernel on a device with `compute_units` compute units."""
+        """A kernel that has been loaded on the device."""
+    def launch(self, stream: int, argument: bytes) -> None:
+        """Enqueue the kernel.
 
-def launch(kernels: list[Kernel], stream: int, argument: bytes) -> None:
-    """Enqueue one of `kernels`, which compute the same with tiles of other sizes.
-
-    Args:
-        kernels: kernels of one device, the largest tile first. The first one whose grid gives every
-            compute unit two workgroups is enqueued, or else the last one.
-
-    Raises `DeviceError` if the stream is another device's.
-    """
+        Raises `DeviceError` if the stream is another device's.
+        """
 
 class Step:
     """Values that all launches of an engine's step on device `index` share.
 
-    `values`: in the order of `Prepared`'s `step_places`. `rows`: fewest rows of each tensor.
+    `values`: in the order that recordings know them in. `rows`: fewest rows of each tensor.
     """
 
     def __init__(self, index: int, values: list[int], rows: int) -> None: ...
 
-class Prepared:
-    """A launch that is prepared once and repeated with other addresses."""
+Numbers = tuple[int, int, int]
+
+class Recording:
+    """Launches that follow each other, recorded once and repeated on other tensors."""
 
     def __init__(
         self,
-        kernels: list[Kernel],
-        argument: bytes,
-        step_places: list[tuple[int, int]],
-        tensors: list[tuple[torch.Tensor, int, bool]],
+        launches: list[tuple[Kernel, bytes, list[Numbers], list[Numbers]]],
+        tensors: list[tuple[torch.Tensor | None, bool]],
         alignment: int,
     ) -> None:
-        """The part of a launch that does not change.
+        """The part of the launches that does not change.
 
         Args:
-            kernels: the kernels that `launch` chooses from, anew for each launch.
-            argument: the kernel's argument, complete but for a step's values and the tensors'
-                addresses.
-            step_places: (offset, bytes) in `argument` of each value of a step; (0, 0): nowhere.
-            tensors: for each tensor, an example that the launch's tensor must resemble, the offset
-                of its address, and whether it must have as many rows as the example; otherwise it
-                must have the step's rows at least.
+            launches: for each launch its kernel and its argument, the addresses in it (number of
+                the tensor, byte of the tensor, offset in the argument), and the values of a step in
+                it (number of the value, offset in the argument, bytes).
+            tensors: for each tensor an example that a repetition's tensor must resemble, and
+                whether it must have as many rows. Otherwise it must have at least those of the
+                step, or without a step at least as many.
             alignment: bytes that addresses must be multiples of.
         """
     def launch(
         self,
-        step: Step,
         stream: int,
-        tensors: tuple[torch.Tensor, ...],
+        tensors: tuple[torch.Tensor | None, ...],
+        step: Step | None = None,
         addresses: list[int] | None = None,
     ) -> bool:
-        """Enqueue the launch on a stream of the device.
+        """Enqueue the launches on a stream of the device.
 
         Args:
             addresses: the tensors' addresses on the device, if they differ from their own.
 
         Returns:
             False, with nothing enqueued, if a tensor has another layout, dtype or device, an
-            address is not aligned, or the step is of another device.
-        """
-
-class Repeated:
-    """Launches that follow each other, prepared once and repeated on other tensors."""
-
-    def __init__(
-        self,
-        launches: list[tuple[Kernel, bytes, list[tuple[int, int, int]]]],
-        tensors: tuple[torch.Tensor | None, ...],
-        exact: int,
-        alignment: int,
-    ) -> None:
-        """The part of the launches that does not change.
-
-        Args:
-            launches: for each launch its kernel, its argument, and the addresses in it: (number of
-                the tensor, byte of the tensor, offset in the argument).
-            tensors: examples that the tensors of a repetition must resemble.
-            exact: number of first tensors that must have as many rows as their example; the others
-                must have as many at least.
-            alignment: bytes that addresses must be multiples of.
-        """
-    def launch(
-        self,
-        stream: int,
-        tensors: tuple[torch.Tensor | None, ...],
-        addresses: list[int] | None = None,
-    ) -> bool:
-        """Enqueue the launches on a stream of the device.
-
-        `addresses` and the result have the same meaning as in `Prepared.launch`.
+            address is not aligned, or the step is of another device or has too few values.
         """

@@ -92,8 +92,8 @@ class Parts(NamedTuple):
     keys: int
 
 
-class Step(NamedTuple):
-    """The attention of one step, which the plan deals to workgroups.
+class LaunchSizes(NamedTuple):
+    """Sizes of one launch, which decide how its rows and keys are dealt to workgroups.
 
     Assumes that all requests have the same length.
 
@@ -152,9 +152,11 @@ class Choice:
     microseconds: float
 
 
-def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool = True) -> Choice:
-    """Chooses the fastest way to deal a step. Arguments are those of `choices`."""
-    every = list(choices(step, compute_units, sizes, parts))
+def choose(
+    launch: LaunchSizes, compute_units: int, sizes: Collection[int], parts: bool = True
+) -> Choice:
+    """Chooses the fastest way to deal a launch. Arguments are those of `choices`."""
+    every = list(choices(launch, compute_units, sizes, parts))
     whole, *shared = (
         min(way, key=lambda each: each.microseconds)
         for is_shared in (False, True)
@@ -164,27 +166,27 @@ def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool =
 
 
 def choices(
-    step: Step, compute_units: int, sizes: Collection[int], parts: bool = True
+    launch: LaunchSizes, compute_units: int, sizes: Collection[int], parts: bool = True
 ) -> Iterator[Choice]:
-    """Yields every way to deal a step: unsplit with tiles of each size, then in 2, 4, 8 ... parts.
+    """Yields every way to deal a launch: unsplit with tiles of any size, then in 2, 4, 8 ... parts.
 
     Args:
         sizes: rows of a workgroup for which there are kernels.
         parts: whether the keys may be split.
     """
     for rows in sizes:
-        most, least = step.key_tiles(rows)
-        workgroups = step.workgroups(rows)
-        time = _makespan(cost_of(step.head_size, rows), workgroups, compute_units, most, least)
+        most, least = launch.key_tiles(rows)
+        workgroups = launch.workgroups(rows)
+        time = _makespan(cost_of(launch.head_size, rows), workgroups, compute_units, most, least)
         yield Choice(rows, Parts(1, most * TILE_KEYS), workgroups, GAP + time)
-    number, cost = 2, cost_of(step.head_size, PART_ROWS)
-    keys, _ = step.key_tiles(PART_ROWS, shared=True)
+    number, cost = 2, cost_of(launch.head_size, PART_ROWS)
+    keys, _ = launch.key_tiles(PART_ROWS, shared=True)
     while parts and number <= min(MOST_PARTS, keys):
-        left = number * step.tokens * step.heads * (8 + 2 * step.head_size)
+        left = number * launch.tokens * launch.heads * (8 + 2 * launch.head_size)
         if left > PARTIAL_BYTES:
             return
-        own, merge = -(-keys // number), _of_nearest(MERGES, step.head_size)
-        workgroups = step.workgroups(PART_ROWS, shared=True) * number
+        own, merge = -(-keys // number), _of_nearest(MERGES, launch.head_size)
+        workgroups = launch.workgroups(PART_ROWS, shared=True) * number
         time = _makespan(cost, workgroups, compute_units, own, own)
         time += GAP + merge.fixed + -(-number // FEW_PARTS) * merge.few + left / merge.bytes
         yield Choice(PART_ROWS, Parts(number, own * TILE_KEYS), workgroups, GAP + time)

@@ -3,7 +3,7 @@
     facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged", "mask": "none"}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
-    entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
+    entry.code_object(), entry.symbol, entry.workgroups(argument), entry.block, entry.dynamic_lds
 
 `codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
 (`<operator>.json`), all written by hk_backend/kernels/toolchain/build.py. An index is read
@@ -68,8 +68,8 @@ class Catalogue:
     def alternatives(self, operator: str, /, **facts: Fact) -> Family | NoKernel:
         """The kernels of `operator` with these facts, the largest tile first.
 
-        All compute the same result from the same argument struct. Each launch uses one of them
-        (csrc/hip/kernel.hpp).
+        All compute the same result from the same argument struct. A planner chooses one for each
+        launch.
 
         Raises `ValueError` if the operator's kernels lack one of the facts. Likewise if the
         matching kernels differ in another fact or in their struct, or two have the same tile and

@@ -36,8 +36,8 @@ def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[Ker
     entry = alternatives[0]
     if isinstance(shape, attention.Shape) and len(alternatives) > 1:
         sizes = {each.tile.rows: each for each in alternatives}
-        step = attention.step(entry, shape)
-        entry = sizes[attention_plan.choose(step, compute_units, sizes, parts=False).rows]
+        of = attention.launch_sizes(entry, shape)
+        entry = sizes[attention_plan.choose(of, compute_units, sizes, parts=False).rows]
     return entry, LAUNCHES[entry.operator](entry, shape)
 
 

@@ -16,10 +16,11 @@ from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention
-from hk_backend.engine.attention import PrefillRoute, Step, plan_step
+from hk_backend.engine.attention import PrefillRoute, plan_step
 from hk_backend.kernels import catalogue
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.graph import Graph
@@ -59,7 +60,7 @@ class Layer:
         key = torch.zeros(tokens, KV_HEADS, SIZE, dtype=BF16)
         return query, key, key.clone(), query.clone()
 
-    def call(self, step: Step, tensors: Any = None) -> str:
+    def call(self, step: PrefillStep, tensors: Any = None) -> str:
         query, key, value, out = tensors or self.tensors()
 
         def arguments() -> dict[str, Any]:
@@ -71,7 +72,7 @@ class Layer:
         return self.route.compute(step, paged, (query, key, value, out), arguments)
 
 
-def a_step() -> Step:
+def a_step() -> PrefillStep:
     return plan_step(
         STARTS,
         TOKENS,

@@ -79,8 +79,11 @@ def explain(
         there = " or ".join(map(str, COSTS))
         raise ValueError(f"head size {head_size}; valid: {there}")
     family = _kernels(kernels, head_size, _mask(shape))
-    step = attention.step(family[0], shape)
-    of = step, compute_units, [kernel.tile.rows for kernel in family]
+    of = (
+        attention.launch_sizes(family[0], shape),
+        compute_units,
+        [kernel.tile.rows for kernel in family],
+    )
     chosen = choose(*of)
     every = sorted(choices(*of), key=lambda each: (each != chosen, each.microseconds))
     rivals = []

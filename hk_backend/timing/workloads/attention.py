@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hk_backend.kernels.attention_plan import Step
+from hk_backend.kernels.attention_plan import LaunchSizes
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
 from hk_backend.kernels.masks import ALL_KEYS, GROUPED, PARTS
 from hk_backend.kernels.row_sources import (
@@ -98,12 +98,12 @@ class Shape:
         return 2.0 * head_size * (ELEMENT * rows + stored * stored_rows)
 
 
-def step(entry: KernelEntry, shape: Shape) -> Step:
-    """The shape in the terms of the attention planner."""
+def launch_sizes(entry: KernelEntry, shape: Shape) -> LaunchSizes:
+    """The sizes of a launch for the attention planner."""
     of_heads = shape.heads, shape.kv_heads, entry.tile.depth
     requests, grouped = len(shape.queries), entry.facts["mask"] in GROUPED
     window = shape.window or ALL_KEYS
-    return Step(sum(shape.queries), requests, max(shape.keys), *of_heads, grouped, window)
+    return LaunchSizes(sum(shape.queries), requests, max(shape.keys), *of_heads, grouped, window)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from hk_backend.engine.attention import Step, plan_step
+from hk_backend.engine.attention import plan_step
 from hk_backend.engine.rows import Selection, prefill_tokens, select, split_rows
+from hk_backend.terms.prefill_step import PrefillStep
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
@@ -54,8 +55,8 @@ class Plan:
     num_tokens: int = 0
     paged: bool = False
     mine: Selection | None = None
-    step: Step | None = None
-    window_step: Step | None = None
+    step: PrefillStep | None = None
+    window_step: PrefillStep | None = None
     window_slots: torch.Tensor | None = None
     theirs: Selection | None = None
 

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from hk_backend.engine.attention import Step, plan_step
+from hk_backend.engine.attention import plan_step
 from hk_backend.engine.rows import Bools, Selection, select, to_device
+from hk_backend.terms.prefill_step import PrefillStep
 
 
 def refuse_batch(batch: Any) -> str:
@@ -51,7 +52,7 @@ def select_rows(batch: Any, rows: Bools) -> Selection | None:
     return select(rows, starts, batch.seq_lens.device)
 
 
-def step_of(batch: Any, mine: Selection) -> Step:
+def step_of(batch: Any, mine: Selection) -> PrefillStep:
     """Plans HK's rows, in place where the engine has them, or gathered."""
     seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
     longest = int(host_seq_lens(batch)[mine.on_host].max())

@@ -11,13 +11,14 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from hk_backend.engine import loggers, named_device
-from hk_backend.engine.attention import ROUTE, Step, survive
+from hk_backend.engine.attention import ROUTE, survive
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_vllm.attention.batch import (
     batch_of,
     host_seq_lens,
@@ -60,7 +61,7 @@ class Plan:
     left: Mapping[str, int] = field(default_factory=dict)
     reads_cache: bool = False
     mine: Selection | None = None
-    step: Step | None = None
+    step: PrefillStep | None = None
     theirs: Selection | None = None
     parent: Any = None
 

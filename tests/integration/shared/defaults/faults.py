@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from hk_backend.engine.attention import LayerTensors, PrefillRoute, Step
+from hk_backend.engine.attention import LayerTensors, PrefillRoute
 from hk_backend.engine.rows import RowSplit, split_rows
 from hk_backend.ops import PagedKV
+from hk_backend.terms.prefill_step import PrefillStep
 
 Arguments = dict[str, Any]
 
@@ -25,7 +26,7 @@ class Fault:
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
 
-    def step(self, step: Step) -> Step:
+    def step(self, step: PrefillStep) -> PrefillStep:
         return step
 
     def arguments(self, arguments: Arguments) -> Arguments:
@@ -37,7 +38,7 @@ class Fault:
 
         def compute(
             route: PrefillRoute,
-            step: Step,
+            step: PrefillStep,
             paged: bool,
             tensors: LayerTensors,
             arguments: Callable[[], Arguments],
@@ -56,7 +57,7 @@ class Fault:
 class PageOffByOne(Fault):
     """Each page of a request is the one behind it."""
 
-    def step(self, step: Step) -> Step:
+    def step(self, step: PrefillStep) -> PrefillStep:
         assert step.block_table is not None
         return step.with_block_table(step.block_table.roll(-1, 1).contiguous())
 

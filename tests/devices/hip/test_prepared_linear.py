@@ -4,6 +4,7 @@ does, bit for bit, and what does not fit goes the way on which everything is che
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,10 +14,10 @@ import torch
 
 from hk_backend import ops, reference
 from hk_backend.devices import always
-from hk_backend.devices.hip import repeated
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
 from hk_backend.kernels import catalogue
+from tests.devices.prepared import repeat_linear
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check, check_result
 from tests.ops.test_linear_on_gfx950 import SERVED
@@ -42,7 +43,7 @@ def device(library: EmulatedLibrary) -> Iterator[HipDevice]:
 
 def repeat(layer: Layer, device: HipDevice) -> torch.Tensor | None:
     out_dtype = layer.out_dtype or layer.x.dtype
-    return device.repeat_linear(layer.x, layer.pack().flat(), layer.bias, out_dtype, None)
+    return repeat_linear(device, layer.x, layer.pack(), layer.bias, out_dtype)
 
 
 @every_case
@@ -56,7 +57,7 @@ def test_other_tensors_of_the_same_layout(case: Case, device: HipDevice) -> None
         assert found is not None
         repeated_bits = found.view(torch.uint8)
         check_result(layer, found)
-        device.linears.forget()
+        device.linear_calls.clear()
         assert torch.equal(layer.run().view(torch.uint8), repeated_bits)
 
 
@@ -96,7 +97,7 @@ def test_codes_that_came_with_their_scales(activations: str, device: HipDevice) 
             before = device.library.launch_calls()
             found = ops.linear(codes, layer.pack(), None, torch.bfloat16, scales)
             assert device.library.launch_calls() == before + 1
-            assert len(device.linears) == (1 if m == 5 else 2), "all rows are alike"
+            assert len(device.linear_calls) == (1 if m == 5 else 2), "all rows are alike"
             check_result(layer, found)
     with pytest.raises(ValueError, match=r"^x_scales: torch.float32 \[3\] on cpu is not valid"):
         ops.linear(codes, layer.pack(), None, torch.bfloat16, torch.ones(3))
@@ -146,7 +147,7 @@ def test_tensors_that_overlap_are_not_kept(device: HipDevice) -> None:
 
 
 def test_no_more_are_kept_than_fit(device: HipDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "MOST", 2)
+    monkeypatch.setattr(sys.modules["hk_backend.ops.linear"], "MOST_CALLS", 2)
     for m in (1, 2, 3):
         check(CASES["bf16"].but(m=m))
     assert repeat(make(CASES["bf16"].but(m=1)), device) is None
@@ -159,6 +160,6 @@ def test_no_tensor_is_kept(device: HipDevice) -> None:
     packed = layer.pack()
     found = ops.linear(layer.x, packed)
     held = [weakref.ref(tensor) for tensor in (layer.x, packed.data, packed.factors, found)]
-    assert len(device.linears) == 1
+    assert len(device.linear_calls) == 1
     del layer, packed, found
     assert [of() for of in held] == [None] * 4

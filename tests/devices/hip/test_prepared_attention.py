@@ -15,9 +15,9 @@ import torch
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.plan import Prepared
 from hk_backend.kernels import KernelEntry, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
@@ -28,14 +28,6 @@ FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
 # as many blocks in both: an engine's cache has in every step
 FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((17, 33), (2, 60), (9, 9))
 LAYOUT = "NHD, two tensors"
-
-
-class Planned(Call):
-    """Its plan is made first."""
-
-    def __init__(self, device: OnTheHost, case: Case) -> None:
-        super().__init__(case)
-        self.planned = self.plan(device)
 
 
 def packed(lengths: Any, **more: Any) -> Case:
@@ -65,12 +57,12 @@ def test_other_tensors_and_rows(
 ) -> None:
     """What was prepared with one step computes the next, and waits for nothing."""
     first, second = (FIRST, SECOND) if of is packed else (FIRST_EXTENDS, SECOND_EXTENDS)
-    before, now = (Planned(device, of(lengths, **scales)) for lengths in (first, second))
+    before, now = (Call(of(lengths, **scales)) for lengths in (first, second))
     prepared = before.prepared(device)
     for name, scale in before.made.items():
         if name in ("k_scale", "v_scale") and isinstance(scale, torch.Tensor):
             now.made[name] = scale.mul_(0.25)  # a layer's own, read when it runs
-    assert prepared.launch(now.planned, now.tensors)
+    assert prepared.launch(now.step(), now.tensors)
     assert device.library.report()["synchronising_calls"] == 0
     assert now.out.isnan().all(), "it ran before anything waited"
     device.library.synchronise(streams[0])
@@ -91,10 +83,10 @@ def test_masks_are_the_layer_s(case: Case, device: OnTheHost, streams: dict[int,
     """However many tokens the next step has."""
     case = case.but(sinks=True)
     second = SECOND if case.layout is None else SECOND_EXTENDS
-    before, now = (Planned(device, each) for each in (case, case.but(lengths=second)))
+    before, now = (Call(each) for each in (case, case.but(lengths=second)))
     for name in ("sinks", "alibi_slopes"):
         now.made[name] = before.made[name]
-    assert before.prepared(device).launch(now.planned, now.tensors)
+    assert before.prepared(device).launch(now.step(), now.tensors)
     device.library.synchronise(streams[0])
     now.check()
 
@@ -129,16 +121,16 @@ def test_rows_that_are_views(
     streams: dict[int, int],
 ) -> None:
     """In a plan and in the operator's own launch."""
-    call = Planned(device, paged(FIRST_EXTENDS))
+    call = Call(paged(FIRST_EXTENDS))
     prepared = call.prepared(device)
     given = view(call.made[name])
     assert given.stride() != call.made[name].stride()
     viewed = {**call.made, name: given}
     rows = {key: viewed[key] for key in ("query_start_loc", "seq_lens", "block_table")}
-    planned = device.plan_prefill(**rows, num_tokens=call.num_tokens)
-    copied = planned.tensors[name].data_ptr() != given.data_ptr()
+    step = PrefillStep.of(**rows, num_tokens=call.num_tokens)
+    copied = step.tensors()[name].data_ptr() != given.data_ptr()
     assert copied == (view is apart), "a table's wider rows need no copy"
-    assert prepared.launch(planned, call.tensors)
+    assert prepared.launch(step, call.tensors)
     device.library.synchronise(streams[0])
     call.check()
     call.out.fill_(torch.nan)
@@ -152,16 +144,16 @@ def test_what_a_plan_does_not_know_is_not_prepared(
     device: OnTheHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log-sum-exp, other rows of keys; and all of it with a torch that cannot be read."""
-    call = Planned(device, packed(FIRST))
+    call = Call(packed(FIRST))
 
-    def prepare(**more: torch.Tensor) -> Prepared | None:
+    def prepare(**more: torch.Tensor) -> object:
         arguments = AttentionArguments(**call.made, out=call.out, **more)
-        return device.prepare_prefill(arguments, call.tensors)
+        return device.prepare(arguments, call.tensors)
 
     assert prepare() is not None
     assert prepare(lse=torch.empty(4, call.num_tokens)) is None
     assert prepare(key_start_loc=call.made["query_start_loc"].clone()) is None
-    monkeypatch.setattr("hk_backend.devices.hip.plan.reads_tensors", False)
+    monkeypatch.setattr("hk_backend.devices.hip.device.reads_tensors", False)
     assert prepare() is None
 
 
@@ -198,36 +190,39 @@ def test_what_was_not_prepared_for_is_not_launched(
     case: Case, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
 ) -> None:
     """Be it query, key, value or out."""
-    call = Planned(device, case)
+    call = Call(case)
     prepared, emulated = call.prepared(device), device.mapped.library
     for index in range(4):
-        assert not prepared.launch(call.planned, replaced(index, change)(call.tensors))
+        assert not prepared.launch(call.step(), replaced(index, change)(call.tensors))
     assert emulated.launch_calls() == 0
-    assert prepared.launch(call.planned, call.tensors)
+    assert prepared.launch(call.step(), call.tensors)
     assert emulated.launch_calls() == 1
 
 
 def test_too_few_rows_are_not_launched(device: OnTheHost) -> None:
-    call, cached = Planned(device, packed(FIRST)), Planned(device, paged(FIRST_EXTENDS))
+    call, cached = Call(packed(FIRST)), Call(paged(FIRST_EXTENDS))
     prepared = call.prepared(device)
     for index in range(4):
-        assert not prepared.launch(call.planned, replaced(index, lambda t: t[:-1])(call.tensors))
+        assert not prepared.launch(call.step(), replaced(index, lambda t: t[:-1])(call.tensors))
         longer = replaced(index, lambda t: torch.cat([t, t[:1]]))(call.tensors)
-        assert prepared.launch(call.planned, longer), "rows of padding"
+        assert prepared.launch(call.step(), longer), "rows of padding"
     prepared = cached.prepared(device)
     for index in (1, 2):  # blocks
         for other in (lambda t: t[:-1], lambda t: torch.cat([t, t[:1]])):
-            assert not prepared.launch(cached.planned, replaced(index, other)(cached.tensors))
+            assert not prepared.launch(cached.step(), replaced(index, other)(cached.tensors))
 
 
-def test_a_plan_keeps_its_tensors(device: OnTheHost) -> None:
-    """Their addresses are in it: an engine may drop its views."""
-    call = Planned(device, paged(FIRST_EXTENDS))
+def test_a_step_keeps_its_tensors(device: OnTheHost) -> None:
+    """Their addresses are derived from it: an engine may drop its views."""
+    call = Call(paged(FIRST_EXTENDS))
+    step = call.step()
+    assert call.prepared(device).launch(step, call.tensors)
+    device.mapped.kept.clear()
     names = ("query_start_loc", "seq_lens", "block_table")
     kept = [weakref.ref(call.made.pop(name)) for name in names]
     gc.collect()
     assert all(each() is not None for each in kept)
-    del call
+    del step
     gc.collect()
     assert all(each() is None for each in kept), "the control"
 
@@ -236,20 +231,20 @@ def test_the_stream_is_torchs_of_the_moment(
     device: OnTheHost, streams: dict[int, int], library: EmulatedLibrary
 ) -> None:
     """Not the one of the plan's making; and never one of another GPU."""
-    call = Planned(device, packed(FIRST))
-    prepared = call.prepared(device)
-    assert prepared.launch(call.planned, call.tensors)
+    call = Call(packed(FIRST))
+    prepared, step = call.prepared(device), call.step()
+    assert prepared.launch(step, call.tensors)
     library.synchronise(streams[0])
     call.out.fill_(torch.nan)
     before, streams[0] = streams[0], 0
-    assert prepared.launch(call.planned, call.tensors)
+    assert prepared.launch(step, call.tensors)
     library.synchronise(before)
     assert call.out.isnan().all(), "it ran on the stream of before"
     library.synchronise(0)
     call.check()
     streams[0] = streams[1]
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
-        prepared.launch(call.planned, call.tensors)
+        prepared.launch(step, call.tensors)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +254,8 @@ def test_the_stream_is_torchs_of_the_moment(
         ("query_start_loc", lambda tensor: tensor[None]),
         ("query_start_loc", lambda tensor: tensor[0]),
         ("query_start_loc", lambda tensor: tensor[:0]),
-        ("query_start_loc", lambda tensor: tensor.to("meta")),
         ("seq_lens", lambda tensor: tensor[:-1]),
+        ("seq_lens", lambda tensor: tensor.to("meta")),
         ("seq_lens", lambda tensor: tensor[0]),
         ("seq_lens", lambda tensor: tensor.float()),
         ("block_table", lambda tensor: tensor[:-1]),
@@ -275,7 +270,14 @@ def test_rows_that_are_refused(
     made = make(paged(FIRST_EXTENDS))
     rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
     with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
-        device.plan_prefill(**{**rows, name: change(rows[name])}, num_tokens=38)
+        PrefillStep.of(**{**rows, name: change(rows[name])}, num_tokens=38)
+
+
+def test_rows_on_another_device_are_refused(device: OnTheHost) -> None:
+    call = Call(packed(FIRST))
+    step = PrefillStep.of(call.made["query_start_loc"].to("meta"), call.num_tokens)
+    with pytest.raises(ValueError, match=r"^query_start_loc: a tensor on meta is not valid"):
+        call.prepared(device).launch(step, call.tensors)
 
 
 TILES = {256: 4, 128: 8, 64: 16}
@@ -310,12 +312,12 @@ def test_the_tile_that_is_planned_of_those_that_pass_their_self_check(
     device = OnTheHost(library, known, check=check)
     first, call = (Call(packed(((n, n),)).but(head_size=128)) for n in (5, 512))
     if not wrong:
-        step = attention_plan.Step(512, 1, 0, 4, 2, 128)
+        step = attention_plan.LaunchSizes(512, 1, 0, 4, 2, 128)
         assert attention_plan.choose(step, compute_units, tuple(TILES), parts=False).rows == rows
     why = "rows_256 is wrong; rows_128 is wrong; rows_64 is wrong"
     with contextlib.nullcontext() if rows else pytest.raises(DeviceError, match=why):
         if prepared:
-            assert first.prepared(device).launch(call.plan(device), call.tensors)
+            assert first.prepared(device).launch(call.step(), call.tensors)
         else:
             device.run(AttentionArguments(**call.made, out=call.out))
     library.synchronise(streams[0])
