@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOnGpu:
-    """What the launches of a step share on one GPU: `PrefillStep.derived` of a `Memory`."""
+    """Values and choices that the launches of a step share on one GPU (`PrefillStep.derived`)."""
 
     step: PrefillStep
     whole: StepValues

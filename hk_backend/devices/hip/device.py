@@ -16,7 +16,7 @@ import torch
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.hip import attention, attention_parts, linear, pack_weight, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
-from hk_backend.devices.hip.dealing import OF_PARTS, OF_WHOLE, Layer
+from hk_backend.devices.hip.dealing import Layer
 from hk_backend.devices.hip.library import (
     HipError,
     HipLibrary,
@@ -28,19 +28,15 @@ from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Machine, Operator
 from hk_backend.devices.hip.prepared_attention import (
-    OF_LAYER,
-    SHARED,
-    TENSORS,
     PreparedAttention,
     can_prepare,
-    places,
+    prepare_attention,
 )
 from hk_backend.devices.hip.prepared_linear import PreparedLinear, prepare_linear
-from hk_backend.devices.hip.recording import Recording, reads_tensors
+from hk_backend.devices.hip.recording import reads_tensors
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
-from hk_backend.kernels.attention_plan import Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
@@ -64,7 +60,6 @@ BY_KERNELS: dict[str, Operator] = {
     attention_parts.MERGE: attention_parts,
 }
 """Operator modules by the catalogue's operator name of their kernels."""
-ONE_PART = Parts(1, 0)
 IN_TORCH: dict[str, Callable[[Any], None]] = {
     "merge_attention": merge_attention,
     "pack_weight": pack_weight.pack_weight,
@@ -201,28 +196,10 @@ class HipDevice:
             return None
         index = self.memory.index(of.query)
         call = self._with_usable(attention, call, index)
-        kept = {name: call.tensors[name] for name in OF_LAYER if name in call.tensors}
         paged = of.paged_kv is not None
-        exact = {*kept, *(("key", "value") if paged else ())}
-        given = dict(zip(TENSORS, tensors, strict=True))
-        to = self.kernels, self.memory, index
-        whole = {}
-        for kernel in call.kernels:
-            one = replace(call, kernels=(kernel,))
-            launches = [(one, places(one))]
-            whole[kernel.tile.rows] = Recording(*to, launches, {**given, **kept}, exact, OF_WHOLE)
-        shared = None
-        kernels = self._kernels_of_parts(call, index) if paged else None
-        if kernels is not None:
-            nothing = torch.empty(0, dtype=torch.float32, device=of.query.device)
-            first, second = attention_parts.in_parts(call, ONE_PART, kernels, nothing)
-            launches = [(first, places(first, SHARED)), (second, places(second))]
-            between = {"partial": nothing, "sums": nothing}
-            shared = Recording(*to, launches, {**given, **between, **kept}, exact, OF_PARTS)
-        layer = Layer.of(call, self.compute_units(index), parts=shared is not None)
-        most = attention.most_tokens(call.kernels, call.sizes["group"])
-        place = self.memory, self.library, self.workspaces, index
-        return PreparedAttention(*place, layer, most, whole, shared, tuple(kept.values()))
+        parts = self._kernels_of_parts(call, index) if paged else None
+        place = self.memory, self.library, self.kernels, self.workspaces, index
+        return prepare_attention(*place, call, parts, tensors, paged)
 
     def _prepare_linear(self, of: LinearArguments) -> PreparedLinear | None:
         if not linear.reads_in_place(of):
