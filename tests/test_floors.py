@@ -140,7 +140,9 @@ def foreign_includes(root: Path) -> list[str]:
     return found
 
 
-SEEN_FROM = {"kernels": ("include",)}
+ARGS = "include/hk/args"
+"""Plain C++ for kernels and launcher: argument structs, and the grids that follow from them."""
+SEEN_FROM = {"kernels": ("include", ARGS), "include": (ARGS,), "hip": (ARGS,)}
 """Rooms of csrc that another one includes from."""
 
 
@@ -149,7 +151,8 @@ def included_room(csrc: Path, path: Path, name: str) -> str | None:
     for folder in (path.parent, csrc / path.relative_to(csrc).parts[0], csrc, csrc / "include"):
         found = (folder / name).resolve()
         if found.is_file() and found.is_relative_to(csrc.resolve()):
-            return found.relative_to(csrc.resolve()).parts[0]
+            place = found.relative_to(csrc.resolve())
+            return ARGS if place.is_relative_to(ARGS) else place.parts[0]
     return None
 
 
@@ -202,6 +205,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_back
         ("integration/hk_vllm/plugin.py", "from sglang.srt import server_args"),
         ("hk_backend/kernels/grid.py", "import torch"),
         ("csrc/include/hk/ops/load.hpp", '#include "../../../kernels/gemm/shape.hpp"'),
+        ("csrc/hip/grid.hpp", '#include "hk/types/vector.hpp"'),
         ("csrc/emulator/machine/wave.hpp", "#include <torch/extension.h>"),
         ("csrc/hip/kernel.hpp", "#  include <ATen/ATen.h>"),
         ("csrc/cpu/common/vec.hpp", '#include "kernels/gemm/shape.hpp"'),
@@ -209,7 +213,8 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_back
 )
 def test_a_violation_is_seen(path: str, text: str, rooms: dict[str, int], tmp_path: Path) -> None:
     """By one of the checks, with its place. `attic` is a room without a floor."""
-    tree(tmp_path, "csrc/kernels/gemm/shape.hpp", "#pragma once")
+    for header in ("kernels/gemm/shape.hpp", "include/hk/types/vector.hpp"):
+        tree(tmp_path, f"csrc/{header}", "#pragma once")
     tree(tmp_path, path, text)
     upward = upward_imports(tmp_path, rooms)
     (found,) = [*upward, *foreign_imports(tmp_path), *foreign_includes(tmp_path)]
