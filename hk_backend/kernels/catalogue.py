@@ -13,13 +13,13 @@ when its operator is first requested. Reading needs no compiler and no GPU.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of, structs_of
+from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry
+from hk_backend.kernels.index import read_index
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 MEASURING = CODE_OBJECTS / "measure"
@@ -80,7 +80,7 @@ class Catalogue:
             return NoKernel("operator", operator, tuple(self.families))
         for name, value in facts.items():
             if unknown := [entry for entry in left if name not in entry.facts]:
-                there = ", ".join(unknown[0].facts) or "none"
+                there = ", ".join(sorted(unknown[0].facts)) or "none"
                 raise ValueError(f"{operator} has no fact {name!r}; there are: {there}")
             wanted = tuple(entry for entry in left if entry.facts[name] == value)
             if not wanted:
@@ -162,21 +162,3 @@ def catalogue(arch: str, folder: Path = CODE_OBJECTS) -> Catalogue:
         there = ", ".join(arches(folder)) or "none (`make kernels` builds them)"
         raise CodeObjectError(f"no kernels for {arch!r}; arches: {there}")
     return Catalogue(arch, Indexes(folder / arch))
-
-
-@functools.cache
-def read_index(path: Path) -> Family:
-    """The kernels of an index file. Raises `CodeObjectError` if it is damaged or in the wrong
-    place."""
-    try:
-        data = json.loads(path.read_text())
-        structs = structs_of(data)
-        found = tuple(entry_of(kernel, data, structs, path.parent) for kernel in data["kernels"])
-        place = (data["arch"], data["operator"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CodeObjectError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    if place != (path.parent.name, path.stem):
-        raise CodeObjectError(
-            f"{path} is of {place[1]} for {place[0]}, not of {path.stem} for {path.parent.name}"
-        )
-    return found

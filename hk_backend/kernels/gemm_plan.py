@@ -89,7 +89,7 @@ def costs(arch: str) -> dict[str, Cost]:
     """Costs by kernel. Raises `KeyError` for an arch without a table."""
     table = json.loads(COSTS.read_text())[arch]
     return {
-        name: Cost(**{key: value for key, value in row.items() if key != "sha256"})
+        name: Cost(**{key: value for key, value in row.items() if key != "code"})
         for name, row in table.items()
     }
 

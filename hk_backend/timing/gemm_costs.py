@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for entry, made in zip(family, pool.map(cost, family), strict=True):
             print(f"{len(found) + 1}/{len(family)} {entry.name}: {made}", file=sys.stderr)
-            found[entry.name] = {"sha256": entry.sha256, **asdict(made)}
+            found[entry.name] = {"code": entry.code, **asdict(made)}
     COSTS.write_text(json.dumps({arch: found}, indent=1) + "\n")
     return 0
 

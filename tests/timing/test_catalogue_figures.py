@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hk_backend.kernels.catalogue import CODE_OBJECTS, arches, catalogue
+from hk_backend.kernels.catalogue import arches, catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.toolchain.figures import ModelledLaunch
+from hk_backend.kernels.toolchain import modelled
+from hk_backend.kernels.toolchain.modelled import (
+    ModelledFigures,
+    ModelledLaunch,
+    modelled_figures,
+    write_modelled,
+)
 from hk_backend.timing import catalogue_figures
 from hk_backend.timing.calibration import error_of
 from hk_backend.timing.standard import shapes_of
@@ -20,10 +25,11 @@ KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 REMEDY = "run make modelled"
 
 
-def check(entry: KernelEntry, found: catalogue_figures.Figures) -> None:
-    assert list(entry.modelled) == list(shapes_of(entry)), REMEDY
+def check(entry: KernelEntry, found: ModelledFigures) -> None:
+    shipped = modelled_figures(entry)
+    assert list(shipped) == list(shapes_of(entry)), REMEDY
     for name, now in found.items():
-        kept = entry.modelled[name]
+        kept = shipped[name]
         assert kept.tflops == pytest.approx(now.tflops, rel=1e-3), f"{entry.name}: {REMEDY}"
         assert (kept.terabytes is None) == (kept.tflops > 0)
         assert kept.terabytes == (now.terabytes and pytest.approx(now.terabytes, abs=0.01)), REMEDY
@@ -42,22 +48,13 @@ def test_every_kernel_modelled_again() -> None:
         check(entry, found)
 
 
-def test_an_index_keeps_everything_else(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(CODE_OBJECTS / "gfx950", tmp_path / "gfx950"))
-    before = json.loads((folder / "gemm.json").read_text())
-    launch = ModelledLaunch(1.5, "matrix", 0.25, None)
-    figures = {entry.name: {"a shape": launch} for entry in catalogue("gfx950").kernels}
-    catalogue_figures.write(tmp_path, "gfx950", figures)
-    after = json.loads((folder / "gemm.json").read_text())
-    for kernel in before["kernels"]:
-        kernel["modelled"] = {
-            "a shape": {
-                "tflops": 1.5,
-                "busiest": "matrix",
-                "busiest_share": 0.25,
-                "error_rms": None,
-            }
-        }
-    assert after == before
-    for entry in catalogue("gfx950", tmp_path).kernels:
-        assert entry.modelled == {"a shape": launch}
+def test_figures_hold_for_the_code_that_was_modelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modelled, "MODELLED", tmp_path / "modelled.json")
+    one, other = KERNELS[:2]
+    launches = {"a shape": ModelledLaunch(0.0, "memory", 0.25, error_of(one.operator), 1.5)}
+    assert modelled_figures(one) == {}
+    write_modelled({one: launches, other: {}})
+    assert (modelled_figures(one), modelled_figures(other)) == (launches, {})
+    assert modelled_figures(replace(one, code="another")) == {}

@@ -24,16 +24,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hk_backend.kernels import grid
-from hk_backend.kernels.catalogue import CODE_OBJECTS, read_index
-from hk_backend.kernels.entry import entry_of, structs_of
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.index import Record, arguments_of, entry_of, read_index, records
 from hk_backend.kernels.toolchain import clocks, compiler, disassembly, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
 from hk_backend.kernels.toolchain.describe import BuildError, conflict_factor, describe
 from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.kernels.toolchain.index_file import index_of, text_of
 from hk_backend.kernels.toolchain.sources import SourceError
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +43,8 @@ FLAGS = (
     "-mcode-object-version=5",  # ABI that ROCm 6 also supports
     *("-g", "-fdebug-compilation-dir=.", "-fuse-cuid=none"),  # embed no path and no hash of a path
 )
+FACTOR = "bank_conflict_factor"
+"""The one figure that takes a run in the emulator."""
 LINE_SECTIONS = {".debug_line", ".debug_line_str"}
 
 
@@ -51,8 +53,8 @@ class Built:
     """One source, compiled for one arch."""
 
     name: str
-    file: dict[str, Any]  # entry of the code object in the index
-    kernels: dict[str, list[dict[str, Any]]]  # index entries by operator
+    file: Record  # size and digests
+    kernels: dict[str, dict[str, Record]]  # whole records by operator and name
 
 
 def build(
@@ -88,97 +90,80 @@ def build(
             )
         )
     kept = {path.stem for path in everything} - {unit.name for unit in built}
-    indexes = index(arch, built, kept, output)
-    for data in indexes if run else ():
-        for kernel in data["kernels"]:
-            if kernel["code_object"] not in kept:
-                entry = entry_of(kernel, data, structs_of(data), output)
-                kernel["figures"]["bank_conflict_factor"] = conflict_factor(entry, tools)
+    families = by_operator(built, kept, output)
+    for operator, files in families.items() if run else ():
+        for name, file in files.items():
+            run_kernels(file, output / f"{name}.co", operator, tools)
     for path in output.iterdir():
         gone = path.stem not in {source.stem for source in everything}
         if path.suffix == ".json" or (gone and path.suffix in (".co", ".lines")):
             path.unlink()
-    paths = [output / f"{data['operator']}.json" for data in indexes]
-    for path, data in zip(paths, indexes, strict=True):
-        path.write_text(json.dumps(data, indent=1) + "\n")
-    return paths
+    for operator, files in families.items():
+        index = index_of(arch, operator, files)
+        (output / f"{operator}.json").write_text(text_of(index) + "\n")
+    read_index.cache_clear()
+    return [output / f"{operator}.json" for operator in families]
 
 
-def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> list[dict[str, Any]]:
-    """Makes each operator's index from the kernels built now and the code objects kept in `output`.
+def run_kernels(file: Record, path: Path, operator: str, tools: Toolchain) -> None:
+    """Adds the bank conflict factor of each kernel that has none yet. Raises `BuildError`."""
+    for name, record in file["kernels"].items():
+        if FACTOR not in record["figures"]:
+            made = {**record, "arguments": arguments_of(record["arguments"])}
+            entry = entry_of(name, made, file, path, operator)
+            record["figures"][FACTOR] = conflict_factor(entry, tools)
 
-    Modelled figures stay for a code object whose bytes did not change.
+
+def by_operator(
+    built: Sequence[Built], kept: set[str], output: Path
+) -> dict[str, dict[str, Record]]:
+    """Code objects by operator: those built now, and the `kept` ones of the indexes in `output`.
+
+    A kernel built now keeps its bank conflict factor if its code has not changed.
     """
-    found: dict[str, dict[str, Any]] = {}
-    modelled: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def add(operator: str, name: str, file: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
-        empty = {"arch": arch, "operator": operator, "code_objects": {}, "kernels": []}
-        data = found.setdefault(operator, empty)
-        data["code_objects"][name] = file
-        data["kernels"] += kernels
-
+    found: dict[str, dict[str, Record]] = {}
+    factors: dict[tuple[str, str], Record] = {}
     for path in sorted(output.glob("*.json")):
         before = json.loads(path.read_text())
-        for name, file in before["code_objects"].items():
-            kernels = [k for k in before["kernels"] if k["code_object"] == name]
-            modelled |= {(file["sha256"], k["name"]): k["modelled"] for k in kernels}
+        for name, kernel, record in records(before):
+            if FACTOR in record["figures"]:
+                factors[kernel, record["code"]] = {FACTOR: record["figures"][FACTOR]}
             if name in kept:
-                for kernel in kernels:
-                    kernel["arguments"] = before["structs"][kernel["arguments"]]
-                add(before["operator"], name, file, kernels)
+                file = before["code_objects"][name]
+                own = {key: file[key] for key in ("size", "sha256", "sources")} | {"kernels": {}}
+                files = found.setdefault(before["operator"], {})
+                record["arguments"] = before["structs"][record["arguments"]]
+                files.setdefault(name, own)["kernels"][kernel] = record
     for unit in built:
         for operator, kernels in unit.kernels.items():
-            for kernel in kernels:
-                kernel["modelled"] = modelled.get((unit.file["sha256"], kernel["name"]), {})
-            add(operator, unit.name, unit.file, kernels)
-    for data in found.values():
-        share_structs(data)
-        data["code_objects"] = dict(sorted(data["code_objects"].items()))
-        data["kernels"].sort(key=lambda kernel: kernel["code_object"])
-    return [found[operator] for operator in sorted(found)]
-
-
-def share_structs(data: dict[str, Any]) -> None:
-    """Stores each argument struct once per index. Structs are most of an index, and an engine reads
-    it when it starts."""
-    structs: list[dict[str, Any]] = []
-    for kernel in data["kernels"]:
-        if kernel["arguments"] not in structs:
-            structs.append(kernel["arguments"])
-        kernel["arguments"] = structs.index(kernel["arguments"])
-    data["structs"] = structs
+            for kernel, record in kernels.items():
+                record["figures"] |= factors.get((kernel, record["code"]), {})
+            found.setdefault(operator, {})[unit.name] = {**unit.file, "kernels": kernels}
+    return dict(sorted(found.items()))
 
 
 def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:
     """Compiles, strips, and describes every kernel of one source."""
     stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
     with tempfile.TemporaryDirectory() as folder:
-        full, read = Path(folder) / stripped.name, Path(folder) / "read.d"
-        target = f"--offload-arch={arch}"
-        listed = [f"-Xclang={word}" for word in ("-dependency-file", f"{read}", "-MT", "all")]
-        tools.run("clang++", *FLAGS, target, *listed, source, "-o", full, cwd=root)
+        full = Path(folder) / stripped.name
+        tools.run("clang++", *FLAGS, f"--offload-arch={arch}", source, "-o", full, cwd=root)
         tools.run("llvm-objcopy", "--strip-all", full, stripped)
         keep_lines(full, lines, tools)
         for file in stripped, lines:
             file.chmod(0o644)  # loaded, never executed by the system
         debug_info = DebugInfo.read(full, tools)
-        inputs = sources.read_by(read)
     data = stripped.read_bytes()
     code = disassembly.disassemble(stripped, arch, tools)
     record = {
         "size": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "compiler": tools.version,
-        "flags": " ".join(FLAGS),
-        "sources": sources.digests(inputs, root),
+        "sources": sources.digest(source, root, FLAGS),
     }
-    kernels: dict[str, list[dict[str, Any]]] = {}
+    kernels: dict[str, dict[str, Record]] = {}
     for found in metadata.read(stripped, tools):
-        operator, kernel = describe(
-            source.stem, found, code[found.name], Elf(data), debug_info, arch, tools
-        )
-        kernels.setdefault(operator, []).append(kernel)
+        operator, kernel = describe(found, code[found.name], Elf(data), debug_info, arch, tools)
+        kernels.setdefault(operator, {})[found.name] = kernel
     return Built(source.stem, record, kernels)
 
 

@@ -10,6 +10,7 @@ else does. A commit that changes code objects quotes this output and says why.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain.elf import Elf
 
 DESCRIPTOR = ".kd"  # suffix of the symbol of a kernel descriptor
+DIGITS = 16  # of a digest
 ENTRY = slice(16, 24)  # bytes of a descriptor with the distance to the code, which the linker sets
 
 
@@ -70,14 +72,20 @@ def _git(*arguments: str) -> bytes:
 
 def kernels_in(elf: Elf) -> list[tuple[str, Kernel]]:
     """The kernels of one code object, each with its name."""
-    names = [name for name in elf.symbols() if name.endswith(DESCRIPTOR)]
-    found = []
-    for name in names:
-        descriptor = bytearray(elf.symbol_bytes(name))
-        descriptor[ENTRY] = bytes(8)
-        kernel = name.removesuffix(DESCRIPTOR)
-        found.append((kernel, Kernel(elf.symbol_bytes(kernel), bytes(descriptor))))
-    return found
+    names = [s.removesuffix(DESCRIPTOR) for s in elf.symbols() if s.endswith(DESCRIPTOR)]
+    return [(name, kernel_in(elf, name)) for name in names]
+
+
+def kernel_in(elf: Elf, name: str) -> Kernel:
+    descriptor = bytearray(elf.symbol_bytes(name + DESCRIPTOR))
+    descriptor[ENTRY] = bytes(8)
+    return Kernel(elf.symbol_bytes(name), bytes(descriptor))
+
+
+def digest(elf: Elf, name: str) -> str:
+    """Digits of a SHA-256 over a kernel's instructions and descriptor."""
+    kernel = kernel_in(elf, name)
+    return hashlib.sha256(kernel.descriptor + kernel.instructions).hexdigest()[:DIGITS]
 
 
 def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str]:

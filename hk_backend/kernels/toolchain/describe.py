@@ -1,4 +1,4 @@
-"""A kernel's entry in the index, read from the compiler's output."""
+"""The record of a kernel in the index, read from the compiler's output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import FORMATS
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.toolchain import analysis, disassembly, sample_launch
+from hk_backend.kernels.toolchain import analysis, compare, disassembly, sample_launch
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.debug_info import SCALARS, DebugInfo, Entry
 from hk_backend.kernels.toolchain.elf import Elf
@@ -23,7 +23,6 @@ class BuildError(RuntimeError):
 
 
 def describe(
-    code_object: str,
     found: Metadata,
     code: disassembly.Disassembly,
     elf: Elf,
@@ -31,7 +30,7 @@ def describe(
     arch: str,
     tools: Toolchain,
 ) -> tuple[str, dict[str, Any]]:
-    """Reads a kernel's operator and its index entry.
+    """Reads a kernel's operator and its record in the index.
 
     Raises `BuildError`, `GridError`, `DebugInfoError`.
     """
@@ -52,29 +51,26 @@ def describe(
     waves = analysis.waves_per_simd(arch, found.vgpr_total, sum(lds.values()), found.block)
     figures = analysis.analyse(code, arch, info["step_flops"], waves, tools)
     return info["operator_name"], {
-        "name": found.name,
-        "symbol": found.name,
         "facts": info["facts"],
         "bars": info["bars"],
-        "code_object": code_object,
         "arguments": asdict(arguments),
         "grid": info["grid"],
         "tile": {name: info[f"tile_{name}"] for name in ("rows", "columns", "depth")},
         "step_flops": info["step_flops"],
         "block": found.block,
-        "lds": lds,
-        "resources": {
-            "vgpr": found.vgpr_total - found.agpr,
-            "agpr": found.agpr,
-            "sgpr": found.sgpr,
-            "spills": found.spills,
-            "scratch": found.scratch,
-        },
+        **lds,
+        "vgpr": found.vgpr_total - found.agpr,
+        "agpr": found.agpr,
+        "sgpr": found.sgpr,
+        "spills": found.spills,
+        "scratch": found.scratch,
         "figures": {
             name: round(value, DIGITS) if isinstance(value, float) else value
             for name, value in asdict(figures).items()
+            if name != "bank_conflict_factor"  # takes a run
         },
-        "modelled": {},  # filled by hk_backend.timing.catalogue_figures
+        "code": compare.digest(elf, found.name),
+        "compiler": tools.version,
     }
 
 

@@ -1,4 +1,4 @@
-"""A kernel's figures in the catalogue: from analysis of its code, and from the timing model."""
+"""A kernel's figures in the catalogue, from the analysis of its code."""
 
 from __future__ import annotations
 
@@ -30,27 +30,3 @@ class Figures:
     """Clocks that the useful matrix FLOPs take at the peak rate, divided by `loop_clocks`."""
     bank_conflict_factor: float | None = None
     """LDS phases taken, divided by phases needed, in the steady loop of an emulated run."""
-
-
-@dataclass(frozen=True)
-class ModelledLaunch:
-    """Figures of a launch according to the timing model; none of them is measured."""
-
-    tflops: float
-    busiest: str
-    """Name of the busiest resource: a unit of the CU, `idle CUs` or `launch`."""
-    busiest_share: float
-    """Share of the launch's time for which `busiest` was busy."""
-    error_rms: float | None
-    """Error (rms) of the model on published figures of such kernels; None: unknown."""
-    terabytes: float | None = None
-    """Terabytes per second to or from memory, for kernels without matrix FLOPs; otherwise None."""
-
-    @property
-    def rate(self) -> str:
-        """The figure by which such kernels are compared, in `unit`."""
-        return f"{self.tflops:.0f}" if self.terabytes is None else f"{self.terabytes:.2f}"
-
-    @property
-    def unit(self) -> str:
-        return "TFLOP/s" if self.terabytes is None else "TB/s"

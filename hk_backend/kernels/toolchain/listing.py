@@ -10,7 +10,7 @@ from rich.table import Table
 
 from hk_backend.kernels.catalogue import arches, catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.toolchain.figures import ModelledLaunch
+from hk_backend.kernels.toolchain.modelled import ModelledLaunch, modelled_figures
 
 
 def collect(arch: str | None = None) -> list[KernelEntry]:
@@ -34,7 +34,7 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
         "scratch": entry.scratch,
         "lds": entry.static_lds + entry.dynamic_lds,
         **asdict(figures),
-        "modelled": {shape: asdict(found) for shape, found in entry.modelled.items()},
+        "modelled": {shape: asdict(found) for shape, found in modelled_figures(entry).items()},
         "block": entry.block,
         "grid": entry.grid_formula,
         "compiler": entry.compiler,
@@ -69,7 +69,7 @@ def tables(entries: Sequence[KernelEntry]) -> list[Table]:
     """One table for each operator and modelled launch, with one line for each kernel."""
     groups: dict[tuple[str, str, str], list[KernelEntry]] = {}
     for entry in entries:
-        launch = next(iter(entry.modelled), "")
+        launch = next(iter(modelled_figures(entry)), "")
         groups.setdefault((entry.arch, entry.operator, launch), []).append(entry)
     return [_table(_title(group), group) for group in groups.values()]
 
@@ -78,7 +78,7 @@ def _title(group: Sequence[KernelEntry]) -> str:
     """Title of a table: what its kernels compute, and the launch that their rates are for."""
     first = group[0]
     heading = f"{first.arch} {first.operator}, {len(group)} kernels"
-    for shape, launch in list(first.modelled.items())[:1]:
+    for shape, launch in list(modelled_figures(first).items())[:1]:
         heading += f"; {launch.unit} modelled on {shape}, {_error(launch)}"
     return heading
 
@@ -86,7 +86,7 @@ def _title(group: Sequence[KernelEntry]) -> str:
 def _table(title: str, entries: Sequence[KernelEntry]) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left")
     made.add_column("kernel", no_wrap=True)
-    units = {launch.unit for launch in list(entries[0].modelled.values())[:1]}
+    units = {launch.unit for launch in list(modelled_figures(entries[0]).values())[:1]}
     for name in COLUMNS:
         heading = " ".join(units) or "rate" if name == "rate" else name
         made.add_column(heading, justify="right", no_wrap=True)
@@ -113,7 +113,7 @@ def _error(launch: ModelledLaunch) -> str:
 
 def _rate(entry: KernelEntry) -> str:
     """Rate of the kernel on its first modelled shape."""
-    return next((launch.rate for launch in entry.modelled.values()), "-")
+    return next((launch.rate for launch in modelled_figures(entry).values()), "-")
 
 
 def _share(value: float | None) -> str:

@@ -1,11 +1,11 @@
-"""Kernel sources: the arches of each, the files that a compilation read, and changes to these."""
+"""Kernel sources: the arches of each, and the files that a code object is compiled from."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 from hk_backend.kernels.toolchain import clocks
@@ -18,6 +18,9 @@ FOLDERS = (SOURCES, MEASURE)
 Each folder has its sources at the top, and a catalogue of its own. Its code objects lie at the same
 relative path below the output.
 """
+INCLUDES = Path("csrc/include")
+INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
+DIGITS = 16  # of a digest
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 
@@ -67,20 +70,24 @@ def named_arches(root: Path, folder: Path = SOURCES) -> list[str]:
     return sorted({arch for named in by_arches(root, folder).values() for arch in named})
 
 
-def read_by(dependencies: Path) -> list[str]:
-    """Files of the repository that a compilation read, from the output of clang's `-MF`. These are
-    the relative paths; the compiler's own files have absolute ones."""
-    _, _, listed = dependencies.read_text().replace("\\\n", " ").partition(":")
-    names = {os.path.normpath(name) for name in listed.split()}  # "hk/ops/../types/vector.hpp"
-    return sorted(name for name in names if not os.path.isabs(name))
+def included(source: Path, root: Path) -> list[Path]:
+    """A source and every file of the repository that it includes, on any arch, by their paths."""
+    found = {source}
+    left = [source]
+    while left:
+        path = left.pop()
+        for name in INCLUDE.findall((root / path).read_text()):
+            for folder in (path.parent, INCLUDES):
+                file = Path(os.path.normpath(folder / name))
+                if file not in found and (root / file).is_file():
+                    found.add(file)
+                    left.append(file)
+    return sorted(found)
 
 
-def digests(names: Iterable[str], root: Path) -> dict[str, str]:
-    """The sha256 of each file."""
-    return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
-
-
-def changed(recorded: Mapping[str, str], root: Path) -> list[str]:
-    """Files that changed since a code object of the index was compiled from them."""
-    there = digests((name for name in recorded if (root / name).is_file()), root)
-    return [name for name, digest in recorded.items() if there.get(name) != digest]
+def digest(source: Path, root: Path, flags: Sequence[str]) -> str:
+    """Digits of a SHA-256 over what a code object is compiled from: flags, and whole files."""
+    state = hashlib.sha256(" ".join(flags).encode())
+    for path in included(source, root):
+        state.update(f"{path}\n".encode() + hashlib.sha256((root / path).read_bytes()).digest())
+    return state.hexdigest()[:DIGITS]

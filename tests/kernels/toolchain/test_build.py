@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hk_backend.kernels import catalogue
+from hk_backend.kernels.index import records
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfoError
-from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.kernels.toolchain.sources import SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
 
@@ -61,12 +60,11 @@ __device__ void run(const Args& a) {
     info = '{16, 32, 64, 1024, 5, "ceil_div(n, tile_rows) * 2, n", "test"}'
     entry = kernel(tmp_path, tools, body=body, info=info, threads=512)
     assert entry["block"] == 512
-    assert entry["lds"] == {"static_lds": 2048, "dynamic_lds": 1024}
+    assert (entry["static_lds"], entry["dynamic_lds"]) == (2048, 1024)
     assert entry["tile"] == {"rows": 16, "columns": 32, "depth": 64}
     assert entry["grid"] == "ceil_div(n, tile_rows) * 2, n"
     assert entry["step_flops"] == 5
-    assert entry["resources"]["spills"] == entry["resources"]["scratch"] == 0
-    assert entry["resources"]["agpr"] == 0
+    assert entry["spills"] == entry["scratch"] == entry["agpr"] == 0
 
 
 def test_facts_are_those_of_the_struct(tmp_path: Path, tools: Toolchain) -> None:
@@ -91,9 +89,9 @@ __device__ void run(const Args& a) {
 #pragma unroll
   for (int i = 0; i < 128; ++i) a.y[i * 64 + lane] = v[i];
 }"""
-    resources = kernel(tmp_path, tools, body=body, threads=1024)["resources"]
-    assert resources["spills"] > 0
-    assert resources["scratch"] > 0
+    entry = kernel(tmp_path, tools, body=body, threads=1024)
+    assert entry["spills"] > 0
+    assert entry["scratch"] > 0
 
 
 @pytest.mark.parametrize(
@@ -195,33 +193,57 @@ def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> N
     root = write(tmp_path, Source(name="a"), Source(name="b"), Source(name="gone"))
     folder = tmp_path / "out" / ARCH
     build.build(ARCH, folder, tools, root=root)
-    first = json.loads((folder / "test.json").read_text())
+    first = recorded(folder)
     path = root / SOURCES / "a.hip"
     path.write_text(path.read_text().replace("{1, 2, 3,", "{4, 2, 3,"))
     (root / SOURCES / "gone.hip").unlink()
     build.build(ARCH, folder, tools, [path.relative_to(root)], root=root)
-    second = json.loads((folder / "test.json").read_text())
-    assert [kernel["tile"]["rows"] for kernel in second["kernels"]] == [4, 1]
-    assert second["kernels"][1] == first["kernels"][1]
-    assert list(second["code_objects"]) == ["a", "b"]
+    second = recorded(folder)
+    assert {name: record["tile"]["rows"] for name, record in second.items()} == {"a": 4, "b": 1}
+    assert second["b"] == first["b"]
     names = {f"{name}.{end}" for name in "ab" for end in ("co", "lines")}
     assert {path.name for path in folder.iterdir()} == names | {"test.json"}
 
 
-def test_what_was_modelled_of_the_same_code_stays(tmp_path: Path, tools: Toolchain) -> None:
+def recorded(folder: Path) -> dict[str, Any]:
+    """Records of the index in a folder, by kernel; each is in the code object of its name."""
+    found = list(records(json.loads((folder / "test.json").read_text())))
+    assert [code_object for code_object, _, _ in found] == [name for _, name, _ in found]
+    return {name: record for _, name, record in found}
+
+
+def test_what_kernels_share_is_said_once(tmp_path: Path, tools: Toolchain) -> None:
+    """Whole records come back from it; a kernel of another tile states its tile alone."""
+    root = write(tmp_path, Source(name="a"), Source(name="b"))
+    other = Source(name="c", info='{4, 2, 3, 0, 0, "n", "test"}')
+    (root / SOURCES / "c.hip").write_text(other.text())
+    folder = tmp_path / "out" / ARCH
+    build.build(ARCH, folder, tools, root=root)
+    index = json.loads((folder / "test.json").read_text())
+    files = index["code_objects"]
+    assert {name: file["shared"] for name, file in files.items()} == {
+        name: {"tile": {"rows": rows}} for name, rows in (("a", 1), ("b", 1), ("c", 4))
+    }
+    assert all(file["kernels"] == {name: {}} for name, file in files.items())
+    found = recorded(folder)
+    assert found["a"] == found["b"]
+    assert found["a"] == {**found["c"], "tile": {**found["c"]["tile"], "rows": 1}}
+
+
+def test_a_run_is_repeated_for_another_code_alone(
+    tmp_path: Path, tools: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A comment changes no instruction; another operation does."""
     root = write(tmp_path, Source())
     folder, source = tmp_path / "out" / ARCH, root / SOURCES / "small.hip"
+    text = source.read_text()
 
-    def built(text: str) -> Any:
+    def built(text: str, factor: float) -> Any:
+        monkeypatch.setattr(build, "conflict_factor", lambda entry, tools: factor)
         source.write_text(text)
         build.build(ARCH, folder, tools, root=root)
-        return json.loads((folder / "test.json").read_text())
+        return recorded(folder)["small"]["figures"]["bank_conflict_factor"]
 
-    index, text = built(source.read_text()), source.read_text()
-    assert index["kernels"][0]["modelled"] == {}
-    launches = {"a shape": asdict(ModelledLaunch(1.5, "matrix", 0.25, None))}
-    index["kernels"][0]["modelled"] = launches
-    (folder / "test.json").write_text(json.dumps(index))
-    assert built(f"// a comment\n{text}")["kernels"][0]["modelled"] == launches
-    assert built(text.replace("*a.y = *a.x", "*a.y = 2"))["kernels"][0]["modelled"] == {}
+    assert built(text, 1.0) == 1.0
+    assert built(f"// a comment\n{text}", 2.0) == 1.0
+    assert built(text.replace("*a.y = *a.x", "*a.y = 2"), 3.0) == 3.0

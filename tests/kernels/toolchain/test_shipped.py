@@ -7,6 +7,7 @@ the digests of what each code object was compiled from. `make test-slow` compile
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zlib
@@ -17,12 +18,13 @@ import pytest
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
 from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
+from hk_backend.kernels.index import records
 from hk_backend.kernels.toolchain import build, compare, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from hk_backend.kernels.toolchain.sources import FOLDERS, MEASURE, SOURCES
 from tests.kernels.cover import of_some_kinds
-from tests.kernels.sources import remove_kernels
+from tests.kernels.sources import keep_kernel
 from tests.seed import draw
 
 LARGEST_FILE, ALL_FILES = 1 << 20, 12 << 20  # bytes, in the repository and in the wheel
@@ -41,14 +43,13 @@ def indexes(folder: Path, arch: str) -> list[Index]:
     return [json.loads(path.read_text()) for path in sorted(found)]
 
 
-def kernels_of(folder: Path, arch: str) -> dict[str, list[Index]]:
-    """What the indexes say of the kernels of each code object, with their argument structs."""
-    found: dict[str, list[Index]] = {}
+def kernels_of(folder: Path, arch: str) -> dict[str, dict[str, Index]]:
+    """Whole records of the kernels of each code object, by name, with their argument structs."""
+    found: dict[str, dict[str, Index]] = {}
     for index in indexes(folder, arch):
-        for kernel in index["kernels"]:
-            kernel["arguments"] = index["structs"][kernel["arguments"]]
-        for kernel in index["kernels"]:
-            found.setdefault(kernel["code_object"], []).append(kernel)
+        for code_object, name, record in records(index):
+            record["arguments"] = index["structs"][record["arguments"]]
+            found.setdefault(code_object, {})[name] = record
     return found
 
 
@@ -93,12 +94,28 @@ def test_there_are_kernels() -> None:
 @each_source
 def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str) -> None:
     """Cheap: no compiler. Also the comments count, as they move lines."""
-    for index in indexes(folder, arch):
-        if record := index["code_objects"].get(name):
-            assert sources.changed(record["sources"], build.ROOT) == [], REMEDY
-            assert record["flags"] == " ".join(build.FLAGS), REMEDY
-            assert f"{folder}/{name}.hip" in record["sources"]
-            assert "csrc/include/hk/kernel_info.hpp" in record["sources"]
+    now = sources.digest(folder / f"{name}.hip", build.ROOT, build.FLAGS)
+    files = [
+        index["code_objects"][name]
+        for index in indexes(folder, arch)
+        if name in index["code_objects"]
+    ]
+    assert {file["sources"] for file in files} == {now}, REMEDY
+
+
+def test_the_sources_of_a_code_object_are_what_the_compiler_reads(tools: Toolchain) -> None:
+    """Of one that the commit draws. Files for another arch count as well."""
+    folder, arch, name = draw("files read").choice(UNITS)
+    source = folder / f"{name}.hip"
+    flags = (*build.FLAGS, f"--offload-arch={arch}", "-E")
+    named = re.findall(
+        r'^# \d+ "([^</].*?)"', tools.run("clang++", *flags, source, cwd=build.ROOT), re.M
+    )
+    read = {Path(os.path.normpath(name)) for name in named}
+    found = set(sources.included(source, build.ROOT))
+    assert len(read) > 10
+    assert read <= found
+    assert all(path.parent.name == "arch" for path in found - read)
 
 
 def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
@@ -118,24 +135,21 @@ def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
 def test_one_kernel_compiled_again(
     folder: Path, arch: str, name: str, copy: Path, tmp_path: Path, tools: Toolchain
 ) -> None:
-    """Its instructions, its descriptor and its entry of the index, byte for byte."""
+    """Its instructions, its descriptor and its record in the index, byte for byte."""
     kernels = kernels_of(folder, arch)[name]
-    kernel = draw(f"compile {arch} {name}").choice(kernels)
-    entries = shipped(folder, arch)
-    operator = entries[kernel["name"]].operator
+    kernel = draw(f"compile {arch} {name}").choice(sorted(kernels))
+    operator = shipped(folder, arch)[kernel].operator
     source = folder / f"{name}.hip"
-    remove_kernels(copy / source, [entries[k["name"]] for k in kernels if k is not kernel])
+    keep_kernel(source, kernel, arch, tools, copy)
     built = build.compile_one(source, arch, tmp_path, tools, copy)
-    assert [k["name"] for k in built.kernels[operator]] == [kernel["name"]]
     found, expected = (
-        one_kernel((place / f"{name}.co").read_bytes(), kernel["name"])
+        one_kernel((place / f"{name}.co").read_bytes(), kernel)
         for place in (tmp_path, CATALOGUES[folder] / arch)
     )
-    assert found == expected, f"{REMEDY}: {kernel['name']}"
-    (entry,) = json.loads(json.dumps(built.kernels[operator]))
-    entry["figures"]["bank_conflict_factor"] = kernel["figures"]["bank_conflict_factor"]
-    entry["modelled"] = kernel["modelled"]  # tests/timing/test_catalogue_figures.py
-    assert entry == kernel, REMEDY
+    assert found == expected, f"{REMEDY}: {kernel}"
+    record = kernels[kernel]
+    del record["figures"]["bank_conflict_factor"]  # takes a run
+    assert json.loads(json.dumps(built.kernels)) == {operator: {kernel: record}}, REMEDY
 
 
 @pytest.mark.slow
@@ -150,13 +164,9 @@ def test_same_compiler_same_bytes(copy: Path, tools: Toolchain) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Of line tables what was compressed: zlib's own bytes differ between its versions. Of an index
-    all but what is modelled: tests/timing/test_catalogue_figures.py."""
+    """Bytes of a file; of line tables what was compressed, as zlib's own bytes differ between its
+    versions."""
     data = path.read_bytes()
-    if path.suffix == ".json":
-        index = json.loads(data)
-        kernels = [{**kernel, "modelled": {}} for kernel in index["kernels"]]
-        return json.dumps({**index, "kernels": kernels}, indent=1).encode()
     return zlib.decompress(data) if path.suffix == ".lines" else data
 
 

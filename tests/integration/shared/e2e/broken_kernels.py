@@ -45,8 +45,7 @@ def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: boo
     for name, file in content["code_objects"].items():
         path = folder / ARCH / f"{name}.co"
         data = bytearray(path.read_bytes())
-        symbols = [k["symbol"] for k in content["kernels"] if k["code_object"] == name]
-        for symbol in symbols:
+        for symbol in file["kernels"]:
             places = list(instructions(bytes(data), symbol, mnemonic))
             for at in places[:1] if first_only else places:
                 (word,) = struct.unpack_from("<I", data, at)
