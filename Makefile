@@ -12,7 +12,7 @@
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
-# make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
+# make modelled      what the timing model says of them: in modelled.json and in docs/benchmarks.md
 # make prove         checks of kernels and engines that have no valid record, and records what passed;
 #                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
 # make mutants       what the tests catch: writes the faults of tests/mutants one at a time; hours;

@@ -229,7 +229,7 @@ setup(
     package_dir={"hk_sglang": "integration/hk_sglang", "hk_vllm": "integration/hk_vllm"},
     package_data={
         "hk_backend": ["py.typed", "*.pyi"],
-        "hk_backend.kernels": ["gemm_costs.json", "modelled.json", "codeobjects/*/*", "codeobjects/measure/*/*"],
+        "hk_backend.kernels": ["*.json", "codeobjects/*/*", "codeobjects/measure/*/*"],
         "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },

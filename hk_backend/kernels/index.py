@@ -1,12 +1,14 @@
 """Reads the index of an operator's kernels, a JSON file that says nothing twice.
 
-    {"arch": ..., "operator": ..., "structs": [...], "shared": {...}, "code_objects": {
+    {"arch": ..., "operator": ..., "facts": [...], "structs": [...], "shared": {...},
+     "code_objects": {
       "gemm": {"size": ..., "sha256": ..., "sources": ..., "shared": {...}, "kernels": {
         "gemm_bf16_256x256": {...}, ...}}}}
 
 The record of a kernel has its own fields. It also has the fields that all kernels of its code
 object share, and those that all kernels of the operator share. Records name their argument struct
-by its place in `structs`. hk_backend/kernels/toolchain/index_file.py writes the file.
+by its place in `structs`, and list the values of `facts`.
+hk_backend/kernels/toolchain/index_file.py writes the file.
 """
 
 from __future__ import annotations
@@ -52,11 +54,13 @@ def read_index(path: Path) -> tuple[KernelEntry, ...]:
 
 
 def records(index: Record) -> Iterator[tuple[str, str, Record]]:
-    """Yields the code object, the name and the whole record of each kernel."""
+    """Yields the code object, the name and the whole record of each kernel, facts by name."""
     for code_object, file in index["code_objects"].items():
         shared = merged(index["shared"], file["shared"])
         for name, own in file["kernels"].items():
-            yield code_object, name, merged(shared, own)
+            record = merged(shared, own)
+            facts = dict(zip(index["facts"], record["facts"], strict=True))
+            yield code_object, name, {**record, "facts": facts}
 
 
 def merged(shared: Record, own: Record) -> Record:

@@ -126,7 +126,7 @@ def test_facts_that_select_nothing_are_errors() -> None:
         known.select("gemm", dtype="bf16")
     for find in (known.select, known.alternatives):
         with pytest.raises(
-            ValueError, match="several kernels: gemm_bf16_256x256, gemm_bf16_256x128"
+            ValueError, match="several kernels: gemm_bf16_256x256, gemm_f16_256x256"
         ):
             find("gemm")
 
@@ -219,3 +219,11 @@ def test_an_index_that_was_altered_is_refused(
     alter(folder, change)
     with pytest.raises(CodeObjectError, match=message):
         small(folder)
+
+
+def test_fp16_follows_from_bf16() -> None:
+    """Every kernel for bf16 has a twin for fp16 with the same bars, and the other way round."""
+    bars = {entry.name: entry.bars for entry in catalogue("gfx950").kernels}
+    of_bf16 = {name: each for name, each in bars.items() if "bf16" in name}
+    of_fp16 = {name: each for name, each in bars.items() if "f16" in name and name not in of_bf16}
+    assert {name.replace("bf16", "f16"): each for name, each in of_bf16.items()} == of_fp16

@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend import _emulator
-from hk_backend.kernels import catalogue
+from hk_backend.kernels import catalogue, gemm_formats
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.gemm_choice import planned
+from hk_backend.kernels.gemm_choice import SAMPLED, planned
+from hk_backend.kernels.gemm_formats import format_of
 from hk_backend.kernels.gemm_plan import (
     AHEAD,
     COSTS,
@@ -121,3 +122,19 @@ def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() ->
     )
     found = {each.splits for each in candidates((entry,), 1, 1, steps * entry.tile.depth, UNITS)}
     assert found == {1, 2, 3, 4, 6, 11}
+
+
+UNTAKEN = {"gemm_fp8_256x256", "gemm_fp8_256x128"}
+"""Kernels that the planner takes for no shape, but that an independent clock finds faster."""
+
+
+def test_the_planner_takes_every_kernel_that_ships() -> None:
+    weights = [(n, k) for n in (512, 1280, 4096, 14336, 28672) for k in (2048, 8192, 28672)]
+    families = [gemm_formats.family(catalogue("gfx950"), of) for of in set(map(format_of, KERNELS))]
+    taken = {
+        planned(kernels, m, n, k, UNITS).entry.name
+        for kernels in families
+        for m in SAMPLED[::4]
+        for n, k in weights
+    }
+    assert {entry.name for entry in KERNELS} - taken == UNTAKEN

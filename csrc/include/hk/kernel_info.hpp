@@ -1,7 +1,7 @@
-// What a launch must know of a kernel and its code object's metadata do not say.
+// Facts about a kernel that its launch needs and its code object's metadata do not have.
 //
-// Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/toolchain/build.py reads it
-// from the code object into the catalogue, member by member.
+// Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/toolchain/build.py
+// reads it from the code object into the catalogue, member by member.
 #pragma once
 
 #include "arch/arch.hpp"
@@ -9,8 +9,8 @@
 
 namespace hk {
 
-// What tells an operator's kernels apart, and selects one of them: numbers, bools and text. Element
-// types and formats by the names that the catalogue knows them by: bf16, f16.
+// Facts that tell an operator's kernels apart, and select one of them: numbers, bools and text.
+// Element types and formats have the names that the catalogue knows: bf16, f16.
 struct NoFacts {};
 
 struct AttentionFacts {
@@ -27,7 +27,8 @@ struct GemmFacts {
   char scales[16];    // vectors: of whole rows; blocks: of 128 x 128 weights and 128 activations
 };
 
-// What a build of the kernel must reach, besides no spill and no scratch (tests/kernels/test_bars.py).
+// Figures that a build of the kernel must reach, besides no spill and no scratch
+// (tests/kernels/test_bars.py).
 struct Bars {
   i32 waves_per_simd = 0;
   i32 useful_percent = 0;  // of the steady loop's clocks, in useful matrix work of one wave

@@ -1,5 +1,6 @@
-// Kernels that memory bounds, of the same traffic as kernels with published figures: what the timing
-// model says of memory is compared with those, and a GPU can be asked itself. They serve nobody.
+// Kernels that memory bounds, of the same traffic as kernels with published figures: what the
+// timing model says of memory is compared with those, and a GPU can be asked itself. They serve
+// nobody.
 //
 //   gemv_*   a weight times one row (traffic/gemv.hpp)
 //   decode   attention of one token a request over a paged cache (traffic/decode.hpp)

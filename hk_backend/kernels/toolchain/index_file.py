@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from hk_backend.kernels.index import Record
 
@@ -14,23 +14,39 @@ LINES = 4
 
 
 def index_of(arch: str, operator: str, files: Mapping[str, Record]) -> Record:
-    """Makes an index from code objects, each with the whole records of its `kernels`."""
+    """Makes an index from code objects, each with the whole records of its `kernels`.
+
+    Raises `ValueError` if the kernels do not have the same facts.
+    """
+    facts: list[str] = []
     structs: list[Record] = []
-    for file in files.values():
-        for record in file["kernels"].values():
-            if record["arguments"] not in structs:
-                structs.append(record["arguments"])
-            record["arguments"] = structs.index(record["arguments"])
-    shared = _common(record for file in files.values() for record in file["kernels"].values())
+
+    def stored(record: Record) -> Record:
+        """The record with its facts as a list, its struct as a number, and its fields in order."""
+        facts[:] = facts or record["facts"]
+        if list(record["facts"]) != facts:
+            raise ValueError(f"kernels of {operator} with other facts: {facts}, {record['facts']}")
+        if record["arguments"] not in structs:
+            structs.append(record["arguments"])
+        place, values = structs.index(record["arguments"]), list(record["facts"].values())
+        whole = {**record, "arguments": place, "facts": values}
+        return cast(Record, json.loads(json.dumps(whole, sort_keys=True)))
+
+    records = {
+        name: {kernel: stored(record) for kernel, record in file["kernels"].items()}
+        for name, file in sorted(files.items())
+    }
+    shared = _common(record for kernels in records.values() for record in kernels.values())
     code_objects = {}
-    for name, file in sorted(files.items()):
-        kernels = {kernel: _rest(record, shared) for kernel, record in file["kernels"].items()}
-        alike = _common(kernels.values())
-        own = {kernel: _rest(record, alike) for kernel, record in kernels.items()}
-        code_objects[name] = {**file, "shared": alike, "kernels": own}
+    for name, kernels in records.items():
+        rest = {kernel: _rest(record, shared) for kernel, record in kernels.items()}
+        alike = _common(rest.values())
+        own = {kernel: _rest(record, alike) for kernel, record in rest.items()}
+        code_objects[name] = {**files[name], "shared": alike, "kernels": own}
     return {
         "arch": arch,
         "operator": operator,
+        "facts": facts,
         "structs": structs,
         "shared": shared,
         "code_objects": code_objects,

@@ -36,7 +36,7 @@ def table(values: ArrayLike) -> NDArray[np.int32]:
 
 @functools.cache
 def normal(dtype: str, seed: int = 0) -> NDArray[Any]:
-    """`PERIOD` standard normal numbers as bf16, f16, e4m3 or e5m2, as their bits."""
+    """`PERIOD` standard normal numbers as bf16, f16 or e4m3, as their bits."""
     values = np.random.default_rng(seed).standard_normal(PERIOD, np.float32)
     if dtype == "bf16":
         return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
@@ -45,7 +45,7 @@ def normal(dtype: str, seed: int = 0) -> NDArray[Any]:
         bits = (values * np.float32(2.0**-8)).astype(np.float16).view(np.uint16)
         return (bits >> 8 & 0x80 | (bits & 0x7FFF) + 0x40 >> 7).astype(np.uint8)
     bits = values.astype(np.float16).view(np.uint16)
-    return (bits + 0x80 >> 8).astype(np.uint8) if dtype == "e5m2" else bits
+    return bits
 
 
 def fill(target: NDArray[Any], dtype: str, seed: int) -> None:

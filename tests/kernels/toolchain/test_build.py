@@ -207,9 +207,13 @@ def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> N
 
 def recorded(folder: Path) -> dict[str, Any]:
     """Records of the index in a folder, by kernel; each is in the code object of its name."""
-    found = list(records(json.loads((folder / "test.json").read_text())))
+    index = json.loads((folder / "test.json").read_text())
+    found = list(records(index))
     assert [code_object for code_object, _, _ in found] == [name for _, name, _ in found]
-    return {name: record for _, name, record in found}
+    return {
+        name: {**record, "arguments": index["structs"][record["arguments"]]}
+        for _, name, record in found
+    }
 
 
 def test_what_kernels_share_is_said_once(tmp_path: Path, tools: Toolchain) -> None:
