@@ -66,7 +66,7 @@ def write(root: Path, *sources: Source) -> Path:
 def compile_kernel(
     root: Path, source: Source, tools: Toolchain
 ) -> tuple[dict[str, Any], Disassembly]:
-    """Its record in the index, and its code."""
+    """The kernel's record in the index, and its code."""
     built = build.compile_one(
         SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
     )

@@ -66,7 +66,7 @@ def test_every_code_of_a_key(entry: KernelEntry) -> None:
 
 @kernels(by_type=True, stored=FP8)
 def test_a_key_that_is_no_number(entry: KernelEntry) -> None:
-    """Its rows have no softmax; others are exact."""
+    """A NaN among the keys leaves its rows without a softmax; others are exact."""
     call, keys, values = call_of_all_codes(entry)
     clean = passes(Launch.of(entry, call))
     size = keys.shape[2]

@@ -104,7 +104,7 @@ def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str
 
 
 def test_the_sources_of_a_code_object_are_what_the_compiler_reads(tools: Toolchain) -> None:
-    """Of one that the commit draws. Files for another arch count as well."""
+    """Checks one code object that the commit draws. Files for another arch count as well."""
     folder, arch, name = draw("files read").choice(UNITS)
     source = folder / f"{name}.hip"
     flags = (*build.FLAGS, f"--offload-arch={arch}", "-E")
@@ -135,7 +135,7 @@ def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
 def test_one_kernel_compiled_again(
     folder: Path, arch: str, name: str, copy: Path, tmp_path: Path, tools: Toolchain
 ) -> None:
-    """Its instructions, its descriptor and its record in the index, byte for byte."""
+    """Instructions, descriptor and record in the index are the same, byte for byte."""
     kernels = kernels_of(folder, arch)[name]
     kernel = draw(f"compile {arch} {name}").choice(sorted(kernels))
     operator = shipped(folder, arch)[kernel].operator
