@@ -123,14 +123,14 @@ def test_invalid_values_name_the_variable_the_value_and_what_is_valid(
 
 @pytest.mark.parametrize("name", ["HK_DEVICE", "HK_CHECK", "HK_SOMETHING_ELSE", "hk_unrelated"])
 def test_what_sets_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that is not ours, or is empty: `HK_DEVICE= vllm serve` is the shell's way to
-    unset, which HK_BACKEND and HK_STRICT allow."""
+    """A foreign variable sets nothing, nor does an empty one: `HK_DEVICE= vllm serve` is the
+    shell's way to unset."""
     monkeypatch.setenv(name, "" if name in VARIABLES else "x")
     assert read_config() == Config()
 
 
 def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it was bad; and what was read cannot be changed."""
+    """A bad environment is read again; what was read well cannot be changed."""
     monkeypatch.setenv("HK_STRICT", "maybe")
     with pytest.raises(ConfigError):
         get_config()

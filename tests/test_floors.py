@@ -1,4 +1,4 @@
-"""Imports go down: every import of the product, against the floors of docs/architecture.md.
+"""Every import of the product goes down, by the floors of docs/architecture.md.
 
 Also those that only a type checker follows, or that a function makes when it is called.
 """
@@ -108,7 +108,8 @@ def import_circle(root: Path) -> list[str]:
 
 
 def foreign_imports(root: Path) -> list[str]:
-    """Engines below integration, or another plugin's; torch in the room of kernels."""
+    """Imports of engines below integration or by another plugin, and of torch in the room of
+    kernels."""
     found = []
     for module, imported in imports(root):
         name = imported.name.split(".")[0]
@@ -123,7 +124,8 @@ def foreign_imports(root: Path) -> list[str]:
 
 
 def foreign_includes(root: Path) -> list[str]:
-    """Kernels from the tile language, torch outside of bindings, and rooms of csrc from others."""
+    """Includes of kernels in the tile language, of torch outside bindings, and between rooms of
+    csrc."""
     found = []
     csrc = root / "csrc"
     for path in sorted(csrc.rglob("*")):
@@ -208,7 +210,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_back
     ],
 )
 def test_a_violation_is_seen(path: str, text: str, rooms: dict[str, int], tmp_path: Path) -> None:
-    """By one of the checks, with its place. `attic` is a room without a floor."""
+    """One of the checks sees it, and names its place. `attic` is a room without a floor."""
     tree(tmp_path, "csrc/kernels/gemm/shape.hpp", "#pragma once")
     tree(tmp_path, path, text)
     upward = upward_imports(tmp_path, rooms)

@@ -45,7 +45,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_json_document() -> None:
-    """Held to AVX2, one round on one thread."""
+    """The command is held to AVX2, with one round on one thread."""
     options = "--layers smollm2-o --tokens 40 --formats bf16,mxfp4 --isa avx2"
     words = [*options.split(), "--rounds", "1", "--threads", "1", "--json"]
     done = subprocess.run(
@@ -101,7 +101,7 @@ def test_a_bad_option_is_named_with_its_value(
 
 
 def test_work_is_what_a_causal_mask_leaves() -> None:
-    """Two products, two operations each; cached tokens are seen by every row."""
+    """A product has two operations a number; every row sees the cached tokens."""
     assert ATTENTION.flops == sum(query + 1 for query in range(48)) * 2 * 2 * 64 * 4
     case = attention.Case(5, 4, 2, 64, "fp32", cached=43)
     assert case.flops == 4 * sum(44 + row for row in range(5)) * 64 * 4
@@ -130,7 +130,7 @@ def test_every_format_is_measured_against_its_bounds(quantised: bool) -> None:
 
 
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one kind of keys, and of one format of weights; the others are measured."""
+    """One kind of keys and one format of weights are wrong; the others are measured."""
     right, product = attention._hk_call, linear.linear
 
     def scaled(kind: str, *tensors: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -155,7 +155,7 @@ def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layout that blocks do not fit, an operator that raises, an engine that is not there."""
+    """A layout that does not fit the blocks, a failing operator, and an absent engine are rows."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("dtype float32 is not served")
@@ -232,7 +232,7 @@ def test_another_device_is_one_line(
 
 @pytest.mark.usefixtures("not_held")
 def test_instructions_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by the flag that the user set."""
+    """The error names the flag that the user set."""
     monkeypatch.setattr(settings._cpu, "available_isas", lambda: ["avx2", "portable"])
     with pytest.raises(typer.BadParameter) as caught:
         settings.limit_isa(Isa.avx512)

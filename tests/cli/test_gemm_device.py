@@ -68,12 +68,12 @@ def explained(*options: str, shape: str = SHAPE, format: str = FORMAT) -> dict[s
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
-    """Let every clock say this."""
+    """Let every clock give this answer."""
     monkeypatch.setattr(timers.Clock, "microseconds", clock)
 
 
 def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options choose among them. A launch that was timed is what is timed again."""
+    """Options choose among them. A launch that was tuned is the one that is timed."""
     answer(monkeypatch, lambda *_: 100.0)
     found = {(each["format"], each["n"], each["k"], each["m"]): each for each in cases()}
     served = [each for each in STOCK if family(KERNELS, LAYERS[each.format])]

@@ -101,7 +101,7 @@ TABLES = [
 def test_a_table_is_never_cut_and_losses_stand_beside_wins(
     kind: Comparison, rows: Sequence[Any], smallest: str, width: int | None
 ) -> None:
-    """On a terminal, for which 80 columns suffice, or in a pipe, where a row is a line."""
+    """A terminal of 80 columns suffices; in a pipe a row is a line."""
     sink = io.StringIO()
     is_terminal = width is not None
     kind.print(

@@ -66,7 +66,7 @@ def test_set_changes_the_figure() -> None:
 
 
 def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fits a terminal, and says what the JSON says."""
+    """The report fits a terminal, and says what the JSON says."""
     monkeypatch.setenv("COLUMNS", "80")
     kernel, shape = "gemm_bf16_256x256", "m=300,n=512,k=128"
     result = run(kernel, "--shape", shape)
@@ -140,7 +140,8 @@ def test_parameters_are_listed_with_range_certainty_and_source() -> None:
 
 
 def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SVG, as PNG, or both; one line where it cannot be written, or matplotlib is not there."""
+    """A picture is SVG, PNG, or both; a file that cannot be written is one line, and so is no
+    matplotlib."""
     pytest.importorskip("matplotlib")
 
     def drawn(name: str) -> Result:
@@ -170,7 +171,7 @@ LOOP = 3  # instructions around a step
 
 @pytest.fixture(autouse=True)
 def reset() -> Iterator[None]:
-    """The emulated device of other tests is not the one that was reset here."""
+    """Reset the emulated device and the configuration, which other tests share."""
     get_config.cache_clear()
     yield
     get_config.cache_clear()
@@ -186,7 +187,7 @@ def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured_file(folder: Path) -> Path:
-    """Of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
+    """A file of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
     path = folder / "measured.json"
 
     def found(clocks: float) -> Found:
@@ -205,7 +206,7 @@ def measured_file(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("gfx950")
 def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
-    """And what people are told. It is refused as an input, since the device is emulated."""
+    """People are told the same. The file is refused as an input, since the device is emulated."""
     path = tmp_path / "measured.json"
     result = run("--measure", str(path), "--json")
     assert result.exit_code == 0, result.output
@@ -223,7 +224,7 @@ def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
 
 
 def in_one_line(result: Result) -> str:
-    """What a refusal says, without its frame."""
+    """A refusal's text, without its frame."""
     return " ".join(result.stderr.replace("│", " ").split())
 
 
@@ -237,7 +238,7 @@ def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
 
 
 def test_what_does_not_work(tmp_path: Path, gfx950: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths that are not there, a processor."""
+    """Paths that do not exist, and a processor, are refused."""
     for options, message in (
         (("--measure", "/nowhere/file.json"), "there is no folder /nowhere"),
         (("--parameters", "--measured", "/nowhere/file.json"), "No such file"),
@@ -273,7 +274,7 @@ def test_every_row_that_the_arch_has_a_kernel_for(
 
 
 def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
-    """Here in instructions: 64 and the loop's in a step, of one wave or of each."""
+    """The emulated device counts instructions: 64 and the loop's in a step, of one wave or of each."""
     gpu = measure.emulated("gfx950")
     waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
     found = measure.measure(gpu, [row for row in rows() if row.name in waves])

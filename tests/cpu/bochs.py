@@ -23,7 +23,7 @@ TABLES = 900 * GIGABYTE
 MOST_TABLES, STACK = 64, 1 << 20
 PRESENT, LARGE = 0x7, 0x80
 THUNK = bytes.fromhex("f30f100538000000 ffd0 f30f11052e000000 f4")
-"""movss xmm0, [64]; call rax; movss [64], xmm0; hlt"""
+"""Code: movss xmm0, [64]; call rax; movss [64], xmm0; hlt."""
 FLOAT, DESCRIPTORS, TASK, GATES = 64, 128, 256, 512
 """Offsets in the thunk's page: the float argument, the GDT, the TSS and the IDT."""
 INVALID_OPCODE, GATE = 6, 16
@@ -75,7 +75,7 @@ class Processor:
         self._install_handler()
         for table in range(MOST_TABLES):
             bochscpu.memory.page_insert(TABLES + table * PAGE, self._table_address + table * PAGE)
-        self._gigabytes: list[int] = []  # of this process's addresses, by the emulated ones
+        self._gigabytes: list[int] = []  # this process's, by the emulated ones
         self._upper: dict[int, int] = {}  # the table for each 512 of them
         self._fault = ""
         self._session = bochscpu.Session()
@@ -164,7 +164,7 @@ class Processor:
         )
 
     def _map(self) -> None:
-        """Every gigabyte in which this process has memory, as one large page."""
+        """Map every gigabyte in which this process has memory as one large page."""
         for line in Path("/proc/self/maps").read_text().splitlines():
             first, end = (int(address, 16) for address in line.split()[0].split("-"))
             if end > 1 << 47:
@@ -187,7 +187,7 @@ class Processor:
         ctypes.c_uint64.from_address(self._table_address + offset).value = entry
 
     def _insert(self, address: int) -> None:
-        """Bochs asks for a page of memory that it has not met."""
+        """Insert a page of memory that Bochs has not met."""
         gigabyte, offset = divmod(address // PAGE * PAGE, GIGABYTE)
         own = self._gigabytes[gigabyte] * GIGABYTE + offset
         self._bochs.memory.page_insert(address // PAGE * PAGE, own)
@@ -200,7 +200,7 @@ class Processor:
         session.stop()
 
     def _halt(self, session: Any, _: int) -> None:
-        """The thunk's end, or an instruction that the interpreter refuses."""
+        """Stop at the thunk's end, or at an instruction that the interpreter refuses."""
         if not self._thunk <= session.cpu.rip < self._thunk + PAGE:
             [rip] = struct.unpack_from("<Q", self._handler_stack, STACK - 5 * 8)
             code = ctypes.string_at(rip, 12).hex(" ")
@@ -209,6 +209,6 @@ class Processor:
 
 
 def _memory(size: int) -> tuple[mmap.mmap, int]:
-    """Zeros, and their address."""
+    """A memory of zeros, and its address."""
     memory = mmap.mmap(-1, size)
     return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))

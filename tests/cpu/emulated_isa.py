@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
         redirect(address, slots, processor)
     native = [isa for isa in _cpu.available_isas() if isa != level]
     _cpu.available_isas = lambda: [level, *native]
-    LIMITS.clear()  # what holds this process to other instructions holds no emulated processor
+    LIMITS.clear()  # a limit of this process does not hold the emulated processor
     allow_dot_products()
 
 
@@ -127,7 +127,7 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """Without the interpreter's farewell, in which bochscpu's binding reports what it leaks."""
+    """Ends the process before bochscpu's binding reports what it leaks."""
     sys.stdout.flush()
     os._exit(_exit[0])
 

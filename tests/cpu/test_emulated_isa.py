@@ -52,7 +52,8 @@ SAMPLES = {
 
 @pytest.mark.parametrize("level", [each for each in SAMPLES if each not in usable_isas()])
 def test_a_sample(level: str) -> None:
-    """Of each level that this process cannot run itself; some instructions are interpreted."""
+    """Each level that this process cannot run itself passes a sample; some instructions are
+    interpreted."""
     sample = SAMPLES[level]
     plugin = ["-p", "tests.cpu.emulated_isa", f"--emulated-isa={level}"]
     if sample.tests:

@@ -1,4 +1,4 @@
-"""The built extension itself: what it links, and which instructions stand where."""
+"""The built extension itself: the libraries that it links, and the places of its instructions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_links_neither_torch_nor_an_openmp_runtime() -> None:
 
 
 def test_one_openmp_runtime_in_the_process() -> None:
-    """In a fresh process: importing and running HK maps no runtime that torch had not mapped."""
+    """Importing and running HK in a fresh process maps no runtime that torch had not mapped."""
     script = """
 import torch
 def runtimes():
@@ -107,7 +107,7 @@ LEVELS_OF = {
 
 
 def misplaced(code: str, pattern: str, levels: set[str]) -> tuple[int, set[str]]:
-    """How many instructions of disassembled code have the pattern, and those functions with one
+    """The number of instructions with the pattern in disassembled code, and the functions with one
     that are in the namespace of none of the levels."""
     function, count, found = "", 0, set()
     for line in code.splitlines():

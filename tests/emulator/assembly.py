@@ -98,20 +98,20 @@ _together: dict[Program, tuple[Program, ...]] = {}
 
 
 def together(programs: Iterable[Program]) -> None:
-    """Let all of these be assembled in one call, when the first of them is run: a call takes as
-    long as a hundred programs."""
+    """Assemble all of these in one call when the first of them is run: a call takes as long as a
+    hundred programs."""
     group = tuple(dict.fromkeys(programs))
     _together.update(dict.fromkeys(group, group))
 
 
 def names_of(programs: Iterable[Program]) -> list[tuple[str, Program]]:
-    """The first one's is `k`."""
+    """Names for the programs of a code object, beginning with `k`."""
     return [(f"k{i or ''}", program) for i, program in enumerate(programs)]
 
 
 @functools.cache
 def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
-    """One code object."""
+    """The code object of these programs."""
     named = names_of(programs)
     text = f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n'
     text += "".join(program.fill(CODE, name) for name, program in named)
@@ -187,7 +187,7 @@ def output(dwords: int = 64) -> np.ndarray:
 def result(
     body: str, data: np.ndarray | None = None, dwords: int = 64, **options: Any
 ) -> np.ndarray:
-    """What a program writes that must be free of findings."""
+    """Runs a program that must be free of findings, and returns what it writes."""
     out = output(dwords)
     run_clean(body, data, out, **options)
     return out
@@ -198,6 +198,6 @@ def checks(report: _emulator.Report) -> set[str]:
 
 
 def text_of(elf: bytes) -> bytes:
-    """The .text section."""
+    """The .text section of a code object."""
     section = Elf(elf).sections[".text"]
     return elf[section.offset : section.offset + section.size]

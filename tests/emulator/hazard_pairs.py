@@ -1,5 +1,5 @@
-"""How many wait states the emulator demands between two instructions, against LLVM's hazard
-recognizer: one fewer is a finding, as many are none."""
+"""Compares the wait states that the emulator demands between two instructions with those of LLVM's
+hazard recognizer: one fewer is a finding, as many are none."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _between_marks(body: str, arch: str, marks: list[str], found: list[int]) -> 
 
 
 def compare(pairs: list[Pair], arch: str) -> dict[int, int]:
-    """How many pairs need how many wait states."""
+    """Compare pairs, and return how many of them need how many wait states."""
     needed = wait_states(pairs, arch)
     enough = [(a, b, n) for (a, b), n in zip(pairs, needed, strict=True)]
     fewer = [(a, b, n - 1) for a, b, n in enough if n > 0]
@@ -112,7 +112,7 @@ MC, LLC = shutil.which("llvm-mc-22"), shutil.which("llc-22")
 needs_llc = pytest.mark.skipif(
     not (MC and LLC), reason="llvm-mc-22 or llc-22 is not installed: no hazards to compare with"
 )
-ENCODINGS = r"_(vi|gfx9|gfx90a|gfx940|gfx950)$"  # of one opcode: MIR has the opcode alone
+ENCODINGS = r"_(vi|gfx9|gfx90a|gfx940|gfx950)$"  # MIR leaves these out
 NO_RESULT = r"v_cmpx?_\w+ vcc,.*|.*_store_.*|ds_write.*|s_sendmsg.*|s_setreg.*|.* lds"
 FUNCTION = "---\nname: f{index}\nbody: |\n  bb.0:\n    {first}\n    {second}\n    S_ENDPGM 0\n...\n"
 
@@ -141,7 +141,7 @@ def _register(name: str) -> str:
 
 
 def _names(name: str) -> list[str]:
-    """What MIR may call it."""
+    """Names that MIR may have for an opcode."""
     if match := re.match(r"(.*)_gfx9\d0_(acd|vcd)$", name):
         plain = match[1]
         return [plain + ("_vgprcd_e64" if match[2] == "vcd" else "_e64"), plain + "_e64"]
@@ -175,7 +175,7 @@ class _Guess:
     names: list[str]
     results: list[str]
     operands: list[str]
-    # of most instructions; more than needed does no harm
+    # most instructions need these; they do no harm to others
     implicit: list[str] = field(default_factory=lambda: ["implicit $mode", "implicit $exec"])
 
     def text(self) -> str:

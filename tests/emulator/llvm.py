@@ -1,4 +1,4 @@
-"""LLVM's own disassembler: what the emulator's decoder is compared with.
+"""LLVM's own disassembler, the standard of the emulator's decoder.
 
 It runs in a process of its own, since some words that are no instruction (reserved SDWA selectors)
 crash it: as a program, this module reads one case a line and writes its answer.
@@ -51,7 +51,7 @@ needs_libllvm = pytest.mark.skipif(
 
 
 def disassemble(cases: Sequence[Sequence[int]], arch: str) -> list[Answer]:
-    """What LLVM reads at the first word of each case."""
+    """Returns the instruction that LLVM reads at the first word of each case."""
     answers: list[Answer] = []
     while len(answers) < len(cases):
         text = "\n".join(" ".join(f"{w:x}" for w in words) for words in cases[len(answers) :])
@@ -92,7 +92,7 @@ def assemble(texts: Iterable[str], arch: str) -> dict[str, list[int]]:
 
 
 def normal(text: str) -> str:
-    """Without comments, white space made one blank."""
+    """The text without comments, every run of white space made one blank."""
     return " ".join(re.sub(r"//.*|;.*", "", text).split())
 
 

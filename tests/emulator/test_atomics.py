@@ -1,4 +1,4 @@
-"""Every atomic instruction: what it leaves in memory and what it returns."""
+"""Every atomic instruction: the memory that it leaves, and its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-# Of memory, the first and the second data, and the width.
+# Functions of memory, the first and the second data, and the width.
 INTEGERS: dict[str, Statement] = {
     "add": lambda m, d, _, bits: m + d,
     "sub": lambda m, d, _, bits: m - d,
@@ -76,7 +76,8 @@ def returns(mnemonic: str) -> bool:
 
 
 def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Eight bits at several places: sums are rounded, many from halfway. As dwords [64, 2]."""
+    """Values [64, 2], as dwords, of eight bits at several places: sums are rounded, many from
+    halfway."""
     shape = (LANES, 64 // (8 * np.dtype(FLOATS[kind]).itemsize))
     values = (rng.integers(-255, 256, shape) * 2.0 ** rng.integers(-8, 7, shape)).astype(
         FLOATS[kind]

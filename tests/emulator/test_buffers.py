@@ -1,4 +1,4 @@
-"""Which bytes of a buffer an access reaches, against a plain statement of the range check.
+"""Bytes of a buffer that an access reaches, compared with a plain statement of the range check.
 
 The rules are those of csrc/emulator/memory/buffer_descriptor.hpp, whose sources it names.
 Buffers lie within a larger array: what is out of range is there, and must not be touched.
@@ -19,7 +19,7 @@ pytestmark = needs_llvm
 BEFORE, SPAN = 1024, 8192
 """Bytes mapped before the buffer's base, and in all."""
 COPIED_TO = 256
-"""Where a copy to LDS begins, which M0 says."""
+"""Offset in LDS at which a copy begins; M0 holds it."""
 LDS = 2048
 WORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
 
@@ -187,7 +187,7 @@ def cases() -> Iterator[tuple[str, Access]]:
         yield "the index alone", Access(kind, 50, stride=32, index=INDEX, offset=past)
         past = np.full(64, 20, np.uint32)
         yield "past the stride", Access(kind, 100, stride=16, index=INDEX * 2, offset=past)
-    # what no source reads another way: past the stride of a record that is out of range
+    # all sources agree about an access past the stride of a record that is out of range
     outside = np.where(INDEX < 40, 8, 12).astype(np.uint32)
     yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, offset=outside)
     yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, scalar=48)
@@ -240,7 +240,7 @@ def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) ->
 
 
 def test_scalar_loads_ignore_the_low_bits_of_an_address() -> None:
-    """And the finding that says so does not change what is loaded."""
+    """The address is rounded down to a dword, and a finding says so."""
     data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(1, np.uint32)
     body = """
       s_load_dword s8, s[4:5], 0x6

@@ -1,4 +1,4 @@
-"""Code objects: what is not one, or a damaged one, is a LoadError that says what is wrong."""
+"""Files that are no code object, or a damaged one, raise a LoadError that says why."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_truncated_anywhere(code: bytes) -> None:
 
 
 def damaged(code: bytes, offsets: range, random: Random) -> tuple[int, int]:
-    """How many of the files with one wrong byte were refused, and how many were not."""
+    """The number of files with one wrong byte that were refused, and that were not."""
     refused = accepted = 0
     for offset in offsets:
         broken = bytearray(code)

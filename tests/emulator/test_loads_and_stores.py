@@ -1,4 +1,4 @@
-"""Every load and store of every memory: which bytes, extended how, in which half of a register."""
+"""Every load and store of every memory: its bytes, their extension, and the half of a register."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MNEMONICS = [
 
 
 class Access:
-    """What a mnemonic says."""
+    """The parts of a mnemonic: its memory, direction, width, sign and half."""
 
     def __init__(self, mnemonic: str) -> None:
         found = NAME.fullmatch(mnemonic)
@@ -40,10 +40,10 @@ class Access:
         self.two = bool(found["two"])
         each = SIZES[found["size"]] * int(found["count"] or 1) if found["size"] else 0
         self.bytes = each or int(found["bits"]) // 8
-        # of the second of two: the unit of its offset, which is 1
+        # bytes of the unit in which the second of two is offset, by 1
         self.apart = self.bytes * (64 if found["st64"] else 1)
         self.dwords = -(-self.bytes // 4)
-        # where a store puts the second of two
+        # place of the second of two that are stored
         self.second = 1024 if self.apart > self.bytes else self.bytes
 
     def offset(self) -> int:
@@ -176,7 +176,7 @@ def test_load(mnemonic: str) -> None:
 
 @pytest.mark.parametrize("mnemonic", [m for m in MNEMONICS if not Access(m).loads])
 def test_store(mnemonic: str) -> None:
-    """Writes its bytes and no other."""
+    """A store writes its bytes and no other."""
     access, data, out = Access(mnemonic), data_of(mnemonic), np.zeros((2, LANES, 16), np.uint8)
     before = data.copy()
     run_clean(PROGRAMS[mnemonic], data, out, lds=LDS, scratch=SCRATCH)

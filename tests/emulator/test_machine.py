@@ -1,4 +1,4 @@
-"""The initial state of a wave, the order of waves, what is refused, and what is counted."""
+"""The initial state of a wave, the order of waves, refusals, and counters."""
 
 from __future__ import annotations
 

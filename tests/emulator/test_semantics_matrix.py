@@ -161,7 +161,7 @@ def test_cbsz_broadcasts_one_block_of_a(cbsz: int) -> None:
             assert np.array_equal(d[block], expected)
 
 
-# which lane group of 16 the four groups take B from (the calculator's BLGP table)
+# the lane group of 16 that each of the four takes B from (the calculator's BLGP table)
 @pytest.mark.parametrize(
     ("blgp", "groups"),
     [(1, [0, 1, 0, 1]), (2, [2, 3, 2, 3]), (3, [1, 2, 3, 0]), (4, [0] * 4), (5, [1] * 4),
@@ -210,7 +210,7 @@ def test_f64(m: int, blocks: int) -> None:
 # --- f8f6f4 ---------------------------------------------------------------------------------------
 
 
-# by the format's number in cbsz and blgp
+# the keys are the formats' numbers in cbsz and blgp
 FORMATS = {
     0: ml_dtypes.float8_e4m3fn, 1: ml_dtypes.float8_e5m2, 2: ml_dtypes.float6_e2m3fn,
     3: ml_dtypes.float6_e3m2fn, 4: ml_dtypes.float4_e2m1fn,

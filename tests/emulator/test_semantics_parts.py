@@ -1,4 +1,5 @@
-"""What takes numbers apart or together: frexp, fract, division, mixed FMA, dot products."""
+"""Instructions that take numbers apart or together: frexp, fract, division, mixed FMA, dot
+products."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ BITS = {"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 
 
 def inputs(kind: str) -> np.ndarray:
-    """All f16; of the wider types edges and random ones. Whole rows of lanes."""
+    """All f16; edges and random values of the wider types. Whole rows of lanes."""
     if kind == "f16":
         return ALL_16.ravel().astype(np.uint16).view(np.float16)
     values = edges(kind, 1024, np.random.default_rng(sum(kind.encode())))
@@ -119,7 +120,7 @@ class Division:
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_division_as_compilers_write_it(kind: str) -> None:
-    """Correctly rounded, whatever is far apart, near the largest or the smallest, or denormal."""
+    """Quotients are correctly rounded, also if operands are far apart, very large or denormal."""
     rng = np.random.default_rng(9)
     divide, scaled, plain = Division(kind), 0, 0
     for turn in range(40):
@@ -162,7 +163,8 @@ MIXED = [("v_fma_mix_f32", 0), ("v_fma_mixlo_f16", 0), ("v_fma_mixhi_f16", 16)]
 @pytest.mark.parametrize(("name", "shift"), MIXED)
 @pytest.mark.parametrize("op_sel_hi", range(8))
 def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
-    """Sources are f32, or by op_sel_hi the half that op_sel says; neg_hi is the absolute value."""
+    """A source is f32, or the half that op_sel says where op_sel_hi is set; neg_hi is the absolute
+    value."""
     rng = np.random.default_rng(op_sel_hi)
     op_sel, neg, absolute = 0b101, 0b011, 0b110
     values = rng.integers(-30, 31, (3, LANES))
@@ -192,7 +194,7 @@ def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_float_dot_products(kind: str) -> None:
-    """Halves by op_sel, signs by neg_lo and neg_hi; exact, for small integers."""
+    """op_sel chooses halves, neg_lo and neg_hi signs; products of small integers are exact."""
     rng = np.random.default_rng(4)
     values = rng.integers(-15, 16, (2, LANES, 2))
     if kind == "bf16":
@@ -241,7 +243,7 @@ def test_fma_with_a_literal(name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "least"), [("f32", 150), ("f64", 1075)])
 def test_fixup_of_quotients_below_all_numbers(kind: str, least: int) -> None:
-    """From 1 / 2^least on the result is 0, whatever quotient was computed."""
+    """Quotients below 1 / 2^least become 0, whatever quotient was computed."""
     computed, numerator = (np.full(LANES, value, TYPES[kind]) for value in (7.0, 2.0**-100))
     for apart, expected in ((least, -7.0), (least + 1, -0.0)):
         denominator = np.full(LANES, -(2.0 ** (apart - 100)), TYPES[kind])

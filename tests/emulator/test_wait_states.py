@@ -1,4 +1,4 @@
-"""Wait states of GFX9, against LLVM's hazard recognizer: of chosen pairs, and of every matrix
+"""Wait states of GFX9, against LLVM's hazard recognizer, for chosen pairs and for every matrix
 instruction with every use of its result."""
 
 from __future__ import annotations

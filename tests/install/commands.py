@@ -26,7 +26,7 @@ DOCUMENTS = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "docs/*.md")
 
 
 class Block(NamedTuple):
-    """A fenced block; `line`: of its first line of text."""
+    """A fenced block; `line` is the number of its first line of text."""
 
     document: str
     line: int

@@ -1,4 +1,4 @@
-"""What the Dockerfile makes, without Docker: a wheel, and the environment it is installed in.
+"""The Dockerfile's image made without Docker: a wheel, and the environment it is installed in.
 
 A fresh environment stands for the base image. What the Dockerfile uses is understood, and nothing
 else: one folder (`/hk`), which is another one here; COPY of the whole context; a bind
@@ -78,7 +78,7 @@ def check_mount(flag: re.Match[str]) -> str:
 
 
 def copy_context(folder: Path) -> None:
-    """What git would take, which is what .dockerignore leaves of a checkout."""
+    """Copies what git would take, which is what .dockerignore leaves of a checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -112,11 +112,12 @@ class Image(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Of Python, its ABI and the platform, as in the wheel's name."""
+        """Tag of the wheel's name: Python, its ABI and the platform."""
         return "-".join(self.wheel.name.removesuffix(".whl").split("-")[2:])
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """With nothing on the path but the environment's own commands, outside of any checkout."""
+        """Run one of the environment's own commands, with no other on the path, outside of any
+        checkout."""
         return subprocess.run(
             [str(self.base / "bin" / command[0]), *command[1:]],
             cwd=self.base,
@@ -127,7 +128,7 @@ class Image(NamedTuple):
         )
 
     def serve(self, device: str) -> dict[str, Any]:
-        """What serve.py prints on `device`, where no compiler can be found."""
+        """Returns what serve.py prints on `device`, where no compiler can be found."""
         compilers = ("c++", "cc", "clang++")
         assert not any(shutil.which(c, path=str(self.base / "bin")) for c in compilers)
         done = self.run("python", "serve.py", HK_DEVICE=device)
@@ -173,6 +174,6 @@ def install_torch(base: Path, environment: dict[str, str]) -> None:
 
 
 def inherited(path: str) -> dict[str, str]:
-    """This process's variables without what leads to this checkout or its environment."""
+    """The variables of this process, except those that lead to this checkout or its environment."""
     kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_OURS)}
     return {**kept, "PATH": path}

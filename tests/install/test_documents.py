@@ -66,7 +66,7 @@ def test_the_python_of_a_document(document: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", sorted({each.document for each in found(LONG, SERVER)}))
 def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
-    """They run in their order, since one may read what another has written."""
+    """The commands run in their order, since one may read what another has written."""
     smollm2()
     folder = commands.checkout(tmp_path)
     servers = found(SERVER)

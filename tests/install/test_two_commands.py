@@ -1,5 +1,5 @@
-"""`./demo` and `./check`: what they install, whom they ask, and what they run; `make` never empties
-an environment of another checkout."""
+"""`./demo` and `./check` install, ask and run what they should; `make` never empties an environment
+of another checkout."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ ASKS = "Missing on this machine: make g++"
 def test_what_is_missing_is_installed_after_one_question(
     tmp_path: Path, missing: str, user: str, says: str, code: int, done: list[str], said: str
 ) -> None:
-    """What installers print is shown only if they fail. Programs of a folder stand for a machine's
-    own, and note what they are asked for."""
+    """The output of installers is shown only if they fail. Programs of a folder stand for a
+    machine's own, and note what they are asked for."""
     asked, programs, checkout = (tmp_path / name for name in ("asked", "bin", "checkout"))
     (checkout / "requirements").mkdir(parents=True)
     programs.mkdir()
@@ -82,8 +82,7 @@ def test_what_is_missing_is_installed_after_one_question(
 
 
 def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Says what it would do in `folder`, and does what it does before that. Nothing reaches it of a
-    `make` that runs this test."""
+    """`make -n` in `folder`, without the variables of a `make` that runs this test."""
     return subprocess.run(
         ["make", "-n", *words],
         cwd=folder,
@@ -99,7 +98,7 @@ def making(folder: Path, environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def checkout(folder: Path) -> Path:
-    """With an environment that is complete as far as Python itself."""
+    """A checkout with an environment that is complete as far as Python itself."""
     stamps = folder / ".venv" / ".stamps"
     stamps.mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)

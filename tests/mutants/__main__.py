@@ -1,8 +1,8 @@
 """The command behind `make mutants`: which tests notice a fault.
 
-    make mutants                     every fault without a result of this commit; resumable
-    make mutants ONLY=routing        those whose room, key, file or name has this in it, again
-    make mutants SLOW=1              what survives: slow tests, proofs and whole engines
+    `make mutants`               runs every fault without a result of this commit; resumable.
+    `make mutants ONLY=routing`  runs those with this in their room, key, file or name, again.
+    `make mutants SLOW=1`        asks slow tests, proofs and engines about what survives.
 
 Faults are written into copies of the committed tree. Results are in tests/mutants/results.txt.
 """
@@ -91,8 +91,8 @@ def run(
     slow: bool,
     console: Console,
 ) -> None:
-    """Judge `chosen`, and write each result as it comes. What was caught before and is not now is
-    said at once."""
+    """Judge `chosen`, and write each result as it comes. A note follows a fault that was caught
+    before."""
     free: SimpleQueue[Judge] = SimpleQueue()
     for judge in judges:
         free.put(judge)
@@ -114,7 +114,7 @@ def run(
             finally:
                 free.put(judge)
             result = Result(outcome, now, judge.seconds, fault.room, fault.key, by)
-            with lock:  # of other processes, too
+            with lock:  # other processes write, too
                 known.update(results.read())
                 known[fault.key] = result
                 results.write(known.values(), faults.read())

@@ -74,8 +74,8 @@ class Judge:
         return "survives", "" if self.asked else "no test runs it"
 
     def _selections(self, fault: Fault, room: Room) -> Iterator[list[str]]:
-        """The arguments of each run of pytest: the tests that reach the line, then those that reach
-        its definition, then all of the room, whose programs nobody has recorded."""
+        """The arguments of each run of pytest: first the tests that reach the line, then those of
+        its definition, then all of the room, since programs that these start are not recorded."""
         reach = self.reach.get(room.sglang)
         if not fault.file.startswith("csrc/") and reach is not None:
             text = (ROOT / fault.file).read_text()

@@ -37,7 +37,7 @@ BUILD = (
 
 
 class BuildFailedError(RuntimeError):
-    """A compiler refuses the fault: it is none."""
+    """A compiler refuses the fault, which makes it none."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Native:
 
     @cached_property
     def command(self) -> str:
-        """The compiler's, up to the flags of an object."""
+        """The compiler's command, up to the flags of an object."""
         found = re.search(r"command = (c\+\+ .*) \$flags", self._ninja)
         assert found
         return found.group(1)

@@ -69,7 +69,7 @@ class Reach:
     @cached_property
     def _lines(self) -> dict[str, dict[int, set[str]]]:
         """The tests that run each line of each file."""
-        from coverage import CoverageData  # of the environment of `make mutants` alone
+        from coverage import CoverageData  # only the environment of `make mutants` has it
 
         found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for path in self.folder.glob("lines-*"):

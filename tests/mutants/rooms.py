@@ -1,4 +1,4 @@
-"""The rooms of the product that have faults, and the tests that can reach each, cheapest first."""
+"""The rooms of the product that have faults, and the tests that can reach each."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_paragraph_is_read_and_written() -> None:
 
 @pytest.mark.parametrize("within", ["Box.size", "Box.other", "size"])
 def test_only_the_definition_changes(within: str) -> None:
-    """It begins with its decorators."""
+    """A definition begins with its decorators."""
     fault = Fault("room", "", "", within, "return 1", "return 2")
     changed = fault.applied(TEXT)
     begin, end = definition(TEXT, within)
@@ -69,7 +69,7 @@ def test_a_text_that_is_not_there_once_is_stale(within: str, old: str, why: str)
 
 
 def test_what_is_no_list_of_faults(tmp_path: Path) -> None:
-    """A paragraph that says not what changes, a fault that is there twice."""
+    """A paragraph without a change, and a fault that is there twice, are refused."""
     for line in ("?", "+return 2"):
         with pytest.raises(ValueError, match=r"room: a/b\.py"):
             parse("room", f"a/b.py\nname\n{line}")

@@ -36,8 +36,8 @@ compiled file, of the same length, for this one's."""
 @dataclass(frozen=True)
 class Outcome:
     """The end of one run of pytest. `failed`: the first test that did, or what else ended the run;
-    empty if all passed. `seconds`: processor time. `tests`: how many ran. `gone`: named tests that
-    do not exist with the fault; none ran then."""
+    empty if all passed. `seconds`: processor time. `tests`: number that ran. `gone`: named tests
+    that do not exist with the fault; none ran then."""
 
     failed: str
     seconds: float

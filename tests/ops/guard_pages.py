@@ -1,6 +1,6 @@
-"""Calls whose tensors end, or begin, at a page that may not be touched. A program of its own:
-`python -m tests.ops.guard_pages attention`, or `linear_layers`; an access outside of a tensor ends
-it with a signal."""
+"""Calls whose tensors end, or begin, at a page that may not be touched. This is a program of its
+own: `python -m tests.ops.guard_pages attention`, or `linear_layers`. An access outside of a tensor
+ends it with a signal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def guarded(tensor: torch.Tensor, side: str) -> torch.Tensor:
 
 
 def guarded_cache(cache: PagedKV, side: str) -> PagedKV:
-    """Both tensors alone: an access to the one that lands in the other would be caught too."""
+    """A cache whose two tensors are guarded alone: an access to one that lands in the other is
+    caught."""
 
     def move(view: CacheView) -> CacheView:
         return replace(view, tensor=guarded(view.tensor, side))
@@ -123,13 +124,13 @@ SIZES = {
     "after": ((1, 1, 1), (3, 17, 5), (18, 33, 9), (5, 40, 8), (20, 16, 4)),
     "before": ((2, 20, 3), (19, 16, 4)),
 }
-"""(M, N, multiples of what K must be a multiple of)."""
+"""Sizes (M, N, multiples of the format's unit of K) by the side of the forbidden page."""
 CODES = (("token", "channel"), ("tensor", "channel"), ("token_block", "block"))
 """Activations and weight scales."""
 
 
 def run(layer: Layer, side: str) -> None:
-    """Packing from guarded tensors, and the product of guarded tensors, output included."""
+    """Pack guarded tensors, and multiply guarded tensors into a guarded output."""
     layer.weight = guarded(layer.weight, side)
     if layer.scales is not None:
         layer.scales = guarded(layer.scales, side)
@@ -144,7 +145,7 @@ def run(layer: Layer, side: str) -> None:
 
 
 def run_codes(layer: Layer, side: str) -> None:
-    """The product of rows that are FP8 codes already."""
+    """Multiply rows that are FP8 codes already."""
     weight = layer.pack()
     codes, scales = quantize_fp8(layer.x, layer.activations)
     inside = linear(codes, weight, None, torch.float32, scales)
@@ -153,7 +154,7 @@ def run_codes(layer: Layer, side: str) -> None:
 
 
 def rows(layer: Layer, side: str) -> None:
-    """Of a packed weight, the first and the last."""
+    """Look up the first and the last row of a packed weight."""
     packed = layer.pack()
     parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
     weight = PackedWeight.from_parts(parts, packed.as_ints())

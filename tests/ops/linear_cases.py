@@ -24,7 +24,7 @@ WEIGHT_LAYOUTS = ("contiguous", "transposed", "rows apart")
 @dataclass(frozen=True)
 class Case:
     """`static`: "tensor" activations with a given scale. `x_layout`, `weight_layout`: names above.
-    `rotation`: of activations that are rotated; 0 is 32 there.
+    `rotation`: the block of rotated activations; 0 is 32 there.
 
     `x_dtype` is that of the weight for bf16, fp16 and fp32, whatever it says here.
     """

@@ -46,13 +46,13 @@ def test_each_feature(feature: dict[str, Any], isa: str) -> None:
 
 @pytest.mark.parametrize("sink", [-math.inf, -1e4, -100.0, -3.0, 0.0, 100.0, 1e4])
 def test_extreme_sinks(sink: float, splits: bool, isa: str) -> None:
-    """However many parts the keys come in, a sink counts once."""
+    """A sink counts once, however many parts the keys come in."""
     call = make(Case(lengths=((2, 200), *RAGGED)))
     check(call | {"sinks": torch.tensor([sink, 0.5])})
 
 
 def test_a_sink_of_infinity_takes_all_weight(splits: bool, isa: str) -> None:
-    """Of its own head's rows; in the reference, too."""
+    """An infinite sink takes all the weight of its own head's rows, also in the reference."""
     call = make(Case(lengths=RAGGED))
     one, other = ({**call, "sinks": torch.tensor([sink, 0.5])} for sink in (math.inf, 2.0))
     for results in (

@@ -102,13 +102,13 @@ def within_wider_rows(call: Call) -> None:
 )
 def test_block_tables(change: Callable[[Call], None], layout: str) -> None:
     call = make(Case(lengths=((5, 37), (5, 37), (0, 30), (37, 37)), layout=layout, num_heads=4))
-    call["block_table"][2] = -7  # of padding: no query, nothing is read
+    call["block_table"][2] = -7  # padding has no query: nothing is read
     change(call)
     check(call)
 
 
 HUGE = 2**31 + 2**27
-"""Elements: past what int32 counts. Only a few blocks are touched, so only those are resident."""
+"""More elements than int32 counts. Few blocks are touched, so only those are resident."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16])
@@ -154,7 +154,7 @@ def test_packed_tensors_of_more_than_2_31_elements(isa: str) -> None:
 
 
 def peak_resident(start_over: bool = False) -> int:
-    """Bytes; `start_over`: from what is resident now, not from an earlier test's peak."""
+    """Peak memory in bytes; `start_over`: counted from now on."""
     if start_over:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()

@@ -1,4 +1,4 @@
-"""`linear` of activations that somebody else has quantised: codes and scales, taken as they are."""
+"""`linear` of activations that somebody else has quantised."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ QUANTISED = [kind for kind in KINDS if FORMATS[kind[0]].is_fp8 and kind[1] != "n
 ON_GFX950 = [kind for kind in SERVED if kind in QUANTISED]
 ROWS = (0, 1, 2, 7, 17, 33)
 OTHER_SCALE = torch.tensor([0.021])
-"""Than the static one of `make`."""
+"""A scale unlike the static one of `make`."""
 
 
 def quantised(layer: Layer, scale: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """What another's kernel would hand over for `layer`."""
+    """The codes and scales that another library's kernel would hand over for `layer`."""
     given = layer.input_scale if scale is None else scale
     dtype = FORMATS[layer.format].dtype
     return reference.quantize_fp8(layer.x, layer.activations, given, dtype)
@@ -47,7 +47,7 @@ def test_on_the_cpu(kind: tuple[str, str, str], isa: str) -> None:
 
 @pytest.mark.parametrize("kind", ON_GFX950)
 def test_on_gfx950(kind: tuple[str, str, str], on_gfx950: None) -> None:
-    """Where codes are not rounded again: the bits that the operator makes of their rows."""
+    """Codes are not rounded again: they give the bits that the operator makes of their rows."""
     check_rows(kind)
     layer = make(Case(*kind, m=9, n=40, k=256, out_dtype=torch.bfloat16))
     assert torch.equal(run(layer, *quantised(layer)), layer.run())
@@ -55,7 +55,7 @@ def test_on_gfx950(kind: tuple[str, str, str], on_gfx950: None) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] == "tensor"])
 def test_scales_that_came_with_the_codes_count(kind: tuple[str, str, str], on_gfx950: None) -> None:
-    """Not the static one that was packed."""
+    """The scale that was packed is not used."""
     layer = make(Case(*kind, static=True))
     found = run(layer, *quantised(layer, OTHER_SCALE))
     check_result(replace(layer, input_scale=OTHER_SCALE), found)

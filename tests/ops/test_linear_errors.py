@@ -1,4 +1,4 @@
-"""Bad arguments of `linear`: an error that names the argument, its value and what is valid."""
+"""Bad arguments of `linear` are named with their value and the valid ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_errors(weight: PackedWeight, changes: dict[str, Any], found: str, valid
 
 
 def test_a_weight_of_another_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HK_DEVICE changed after packing, or a packed weight saved on another machine."""
+    """HK_DEVICE may change after packing, and a packed weight may come from another machine."""
     weight = pack_weight(torch.ones(4, 16), "fp32")
     other = next(isa for isa in usable_isas() if isa != weight.layout)
     foreign = replace(weight, layout=other)
@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_weight_whose_tensors_are_not_what_packing_made(
     changes: dict[str, Any], valid: str
 ) -> None:
-    """Cast, cut or mixed up on the way through a module or a file: kernels would read on."""
+    """Kernels would read past tensors that were cast, cut or mixed up in a module or a file."""
     codes, scales = quantize_fp8(torch.randn(130, 264), "channel")
     weight = replace(pack_weight(codes, "fp8_e4m3fn", scales), **changes)
     (name,) = changes

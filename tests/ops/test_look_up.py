@@ -33,7 +33,8 @@ def ids_of() -> torch.Tensor:
 
 
 def check(layer: Layer, found: torch.Tensor, dtype: torch.dtype, ids: torch.Tensor) -> None:
-    """Exact but for a product and a sum in float32 for each stage, and the rounding to `dtype`."""
+    """Assert rows that are exact but for a product and a sum in float32 for each stage, and the
+    rounding."""
     exact = reference.dequantize(layer.weight, layer.format, layer.scales)
     size = exact.abs()
     if layer.rotation:
@@ -48,7 +49,7 @@ def check(layer: Layer, found: torch.Tensor, dtype: torch.dtype, ids: torch.Tens
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows(case: Case, threads: None, isa: str) -> None:
-    """Whoever computes them."""
+    """Any number of threads finds the same rows."""
     layer = make(case)
     weight = layer.pack()
     for dtype in DTYPES:
@@ -61,7 +62,7 @@ def test_rows(case: Case, threads: None, isa: str) -> None:
 
 
 def test_a_nan_code() -> None:
-    """Its row is NaN, no other is."""
+    """A row with a NaN code is NaN, no other is."""
     layer = make(Case("mxfp8", n=N, k=K))
     layer.weight.view(torch.uint8)[63, 5] = 0x7F
     found = look_up(ids_of(), layer.pack(), torch.bfloat16)

@@ -30,14 +30,14 @@ MX_FORMATS = tuple(name for name, format in FORMATS.items() if format.is_mx)
 def everywhere(
     *granularities: str, by_gpu: tuple[str, ...] = COMPUTED_BY_GPU
 ) -> pytest.MarkDecorator:
-    """On each instruction set, and on the emulated GPU what it has kernels for."""
+    """Parametrise by instruction set, and by the emulated GPU where it has a kernel."""
     rows = [*itertools.product(ISAS, granularities, FP8_DTYPES)]
     rows += [(GPU, each, torch.float8_e4m3fn) for each in granularities if each in by_gpu]
     return pytest.mark.parametrize(("isa", "granularity", "fp8"), rows, indirect=["isa"])
 
 
 def same_bits(found: torch.Tensor, wanted: torch.Tensor, name: str) -> None:
-    """Equal bytes; NaN of float32 scales is any NaN."""
+    """Assert equal bytes; any NaN of float32 scales equals any other."""
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype
     if found.dtype == torch.float32:
@@ -92,7 +92,7 @@ def hard_rows(dtype: torch.dtype) -> torch.Tensor:
 
 
 def reciprocal_ties(largest: float) -> torch.Tensor:
-    """32 numbers whose largest is given, and that over its scale lie on ties of both FP8 formats:
+    """32 numbers with a given largest, whose quotients by the scale are ties of both FP8 formats:
     `x / scale` and `x * (1 / scale)`, rounded to float32, may fall on different sides."""
     ties = torch.tensor([21.0, 10.5, -42.0, 5.25, 35.0 / 2, 49.0 / 2, 63.0 / 2, -84.0])
     return torch.cat([torch.tensor([largest]), ties.repeat(4)[:31] * largest / 448])

@@ -76,7 +76,7 @@ def test_refuses_with_a_reason(changes: dict[str, object], value: str) -> None:
 def test_devices_that_do_not_serve(
     device: str, tensors: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tensors elsewhere, and devices that this build lacks: a reason, not a crash."""
+    """Tensors elsewhere and devices that this build lacks have a reason, not a crash."""
     monkeypatch.setenv("HK_DEVICE", device)
     get_config.cache_clear()
     for verdict in (

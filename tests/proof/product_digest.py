@@ -1,11 +1,10 @@
 """A digest of the product's sources that decide what an engine serves, and of what they run with.
 
-    product_digest("vllm")
-
-The sources are the engine's plugin, every module of the project that it imports, directly or not,
-their data, the host kernels and the launcher. Commands, benchmarks and quantisation are not among
-them. Which GPU kernels ship, and how they are called, counts; their instructions and the emulator
-do not, since kernels have records of their own. Docstrings and comments do not count.
+`product_digest("vllm")` covers the engine's plugin, every module of the project that it imports,
+directly or not, their data, the host kernels and the launcher. Commands, benchmarks and
+quantisation are not covered. Which GPU kernels ship, and how they are called, counts; their
+instructions and the emulator do not, since kernels have records of their own. Docstrings and
+comments do not count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Digests of records follow what a proof depends on, and nothing else: definitions of a test, the
-product that an engine serves, a kernel, and the emulator's semantics of its opcodes."""
+"""Digests of records follow what a proof depends on, and nothing else."""
 
 from __future__ import annotations
 
@@ -149,7 +148,7 @@ BF16, F16 = (catalogue("gfx950").kernel(f"gemm_{type}_128x64") for type in ("bf1
 
 
 def test_no_two_kernels_that_differ_share_one() -> None:
-    """But twins of two types, without types."""
+    """Twins of two types share a digest only without types."""
     assert kernel_digest(BF16) != kernel_digest(F16)
     assert kernel_digest(BF16, with_types=False) == kernel_digest(F16, with_types=False)
     kernels = catalogue("gfx950").kernels
@@ -160,7 +159,7 @@ def test_no_two_kernels_that_differ_share_one() -> None:
 
 
 def test_what_matters_of_a_kernel(tmp_path: Path) -> None:
-    """The launch, the code and its descriptor; not the name."""
+    """The launch, the code and its descriptor matter; the name does not."""
 
     def flipped(symbol: str, offset: int) -> KernelEntry:
         code = bytearray(BF16.code_object())
@@ -207,7 +206,8 @@ FLOAT, COMPARE, MATRIX = (
 def test_an_edit_of_the_emulator_concerns(
     file: str, old: str, new: str, concerned: set[str] | None, tmp_path: Path
 ) -> None:
-    """These opcodes; "all" stands for every kernel's part. A helper: those that reach it."""
+    """`concerned`: the opcodes whose digest changes; "all" stands for every kernel's part; None for
+    a helper, which concerns those that reach it."""
     folder = Path(shutil.copytree(EMULATOR, tmp_path / "emulator"))
 
     def found() -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""Files of records, and controls of the plugin that reads them: each way in which a record may be
-false is red, by name."""
+"""Files of records, and controls of the plugin that reads them: every false record is red, by name."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def test_what_is_no_record(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> None:
-    """Of one small file, whose proofs run in a pytest of their own. The others are left out."""
+    """The proofs of one small file run in a pytest of their own; the others are left out."""
     check, source = "test_quantize_fp8::test_wave_orders_are_bit_identical", "quantize"
     known = records.read_file(records.FOLDER / f"{source}.txt")
     found = {key: replace(each, seconds=plugin.SAMPLE_SECONDS) for key, each in known.items()}

@@ -1,5 +1,4 @@
-"""Models to quantise, runs, and output folders, read as an outsider does: by the index and the
-config, nothing of the writer."""
+"""Models to quantise, runs, and output folders that are read by index and config alone."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def change_config(model: Path, **changed: Any) -> None:
 
 
 def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None:
-    """None removes a tensor."""
+    """Replaces tensors of a model; None removes one."""
     tensors = load_file(model / WEIGHTS) | changed
     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     save_file(kept, model / WEIGHTS, {"format": "pt"})

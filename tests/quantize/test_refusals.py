@@ -1,4 +1,4 @@
-"""What cannot be quantised is told before anything is written, by the name of what is wrong."""
+"""Models and settings that cannot be quantised are refused before anything is written, by name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def biases(kind: str, projections: str) -> Damage:
 
 
 def file(name: str, text: str | None) -> Damage:
-    """None removes it."""
+    """Replaces a file of a model; None removes it."""
 
     def change(model: Path) -> None:
         (model / name).unlink(missing_ok=True)
@@ -147,7 +147,7 @@ def test_methods(settings: Settings, expected: Method) -> None:
 
 
 def test_a_rotation_that_does_not_fit(writable: Path, tmp_path: Path) -> None:
-    """Each layer's channels, by its name; a smaller block or no rotation helps."""
+    """The error names the layer and its channels; a smaller block or no rotation helps."""
     layer(128, 320)(writable)
     why = rf"--rotation 128: {LAYER} has 320 input .* use --rotation 32 or 64, or --method scales"
     with pytest.raises(QuantizeError, match=why):
@@ -169,7 +169,7 @@ def test_no_model_at_all(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_is_not_finite(writable: Path, tmp_path: Path) -> None:
-    """Found while reading: an error with the tensor's name, and no config.json."""
+    """The error comes while reading, with the tensor's name, and leaves no config.json."""
     weight = torch.zeros(128, 256)
     weight[3, 200] = -torch.inf
     change_weights(writable, {f"{LAYER}.weight": weight})

@@ -1,5 +1,5 @@
-"""Verdicts, counters, the kill switch and the report; the counters as Prometheus metrics, of
-several processes in the one that is scraped."""
+"""Verdicts, counters, the kill switch and the report; the counters of several processes as
+Prometheus metrics in the one that is scraped."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def serve(tmp_path: Path, start: str, **environment: str) -> dict:
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_the_numbers_of_all_processes(tmp_path: Path, start: str) -> None:
-    """Nothing is left behind; nor is a directory ours that another engine has named, from whose
-    process a server was started."""
+    """No file is left behind. A server that another engine's process starts does not take that
+    engine's directory for its own."""
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     found = serve(tmp_path, start, HK_METRICS_DIR=str(foreign), TMPDIR=str(tmp_path))
@@ -189,7 +189,7 @@ print(json.dumps([found[os.getpid()], found[child]]))
 
 
 def test_a_fork_after_counting_counts_from_zero(tmp_path: Path) -> None:
-    """What the parent counted is in its own file; each process goes on in its own."""
+    """The parent's counters are in its own file; each process goes on in its own."""
     done = subprocess.run(
         [sys.executable, "-c", FORK],
         env={k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"},
@@ -205,7 +205,7 @@ def test_a_fork_after_counting_counts_from_zero(tmp_path: Path) -> None:
 
 
 def test_in_prometheus_clients_own_multiprocess_mode(tmp_path: Path) -> None:
-    """As vLLM turns it on for several API servers: their collector finds our files."""
+    """vLLM turns this mode on for several API servers: their collector finds our files."""
     directory = tmp_path / "shared"
     directory.mkdir()
     found = serve(tmp_path, "spawn", PROMETHEUS_MULTIPROC_DIR=str(directory))

@@ -1,4 +1,4 @@
-"""HK_CHECK's comparison: what it lets pass, and what it must not."""
+"""HK_CHECK's comparison passes rounding and nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compute(query: torch.Tensor, arguments: dict[str, Any]) -> torch.Tensor:
 
 
 def checked(out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]) -> Verdict:
-    """`out` is what a call with the other arguments is said to have written."""
+    """The verdict on `out` as the output of a call with these arguments."""
     of = AttentionArguments(query=query, out=out, **arguments)
     return ShadowCheck("attention", 1).attention_prefill(of)
 
@@ -178,7 +178,7 @@ def test_a_capture_cannot_be_seen(caplog: pytest.LogCaptureFixture) -> None:
         assert not any(check.due(lambda: True) for _ in range(20))
         counters = routes.counters(route)
         assert (counters.unchecked_calls, counters.checked_calls) == (20, 0)
-        again = ShadowCheck(route, 0.5)  # of another layer
+        again = ShadowCheck(route, 0.5)  # another layer's
         assert not again.due(lambda: True)
         drawn = [[of.due(lambda: False) for _ in range(50)] for of in (check, plain)]
         assert drawn[0] == drawn[1], "they are not drawn from"

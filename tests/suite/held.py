@@ -1,4 +1,4 @@
-"""Holding a run of the suite to an instruction set: `make test ISA=avx2`."""
+"""Limits that hold a run of the suite to an instruction set: `make test ISA=avx2`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def limits(isa: str | None) -> dict[str, str]:
 
 
 def held_to() -> str | None:
-    """The instruction set that this process is held to, if it is to one."""
+    """The instruction set that this process is held to, or None."""
     found = {name: os.environ.get(name) for name in LIMITS}
     return next((isa for isa in ISA_LIMITS if found.items() <= limits(isa).items()), None)
 

@@ -1,4 +1,4 @@
-"""`PagedKV`: layout strings to addresses, and what it refuses."""
+"""`PagedKV`: addresses from layout strings, and refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_numbers_that_cross_the_schema() -> None:
 
 
 def test_both_axes_split() -> None:
-    """Sizes and strides, where no two are alike."""
+    """No two sizes and no two strides are alike."""
     tensor = torch.zeros(3, 2, 5, 4, 16, 2)
     cache = PagedKV.from_views(tensor, "B H N/x D/y x y", tensor, "B H N/y D/x y x")
     assert (cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_size) == (

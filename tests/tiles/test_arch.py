@@ -1,5 +1,5 @@
-"""The tile language as the compiler sees it: each header by itself, and what an arch lacks; rows'
-numbers; and that its document names what there is."""
+"""The tile language as the compiler sees it: each header by itself, refusals of what an arch lacks,
+rows' numbers, and the names in its document."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ LANGUAGE = [
 
 
 def code(text: str) -> Iterator[str]:
-    """What stands in backticks, outside of drawings and commands."""
+    """The words in backticks, outside of drawings and commands."""
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
 
 
 def test_every_name_is_in_the_sources() -> None:
-    """Types and constants, and operations as they are called."""
+    """Types and constants are known, and operations as they are called."""
     known = set(re.findall(r"\w+", "".join(path.read_text() for path in LANGUAGE)))
     names = {
         name
@@ -116,7 +116,8 @@ def test_every_file_is_there() -> None:
 
 
 def test_the_reciprocal_is_exact_for_all_it_claims() -> None:
-    """While rows * block_size < 2^38 (types/row_source.hpp): at both ends of every last block."""
+    """Both ends of every last block are right while rows * block_size < 2^38
+    (types/row_source.hpp)."""
     for block_size in range(16, 4096 + 16, 16):
         factor = block_reciprocal(PAGED, block_size)
         blocks = min(2**38 // block_size, 2**31) // block_size
