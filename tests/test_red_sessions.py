@@ -87,7 +87,7 @@ def test_starts_of_engines_in_all_processes(session: pytest.Pytester) -> None:
 
 
 def test_unexplained_skips(session: pytest.Pytester) -> None:
-    """The machine lacks AVX-512, x86-64 and one Python: only the tests of what it lacks may skip."""
+    """The machine lacks AVX-512, x86-64 and one Python: only tests of these may skip."""
     session.makeconftest(SKIPS)
     session.makepyfile(
         test_plain="import pytest\ndef test_one():\n    pytest.skip('not today')",

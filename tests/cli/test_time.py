@@ -274,7 +274,7 @@ def test_every_row_that_the_arch_has_a_kernel_for(
 
 
 def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
-    """The emulated device counts instructions: 64 and the loop's in a step, of one wave or of each."""
+    """The emulated device counts instructions: 64 and the loop's in a step, of one wave or all."""
     gpu = measure.emulated("gfx950")
     waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
     found = measure.measure(gpu, [row for row in rows() if row.name in waves])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -14,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hk_backend import _emulator
 from hk_backend.kernels.toolchain.elf import Elf
 
-MC, LLD = shutil.which("llvm-mc-22"), shutil.which("ld.lld-22")
-needs_llvm = pytest.mark.skipif(
-    not (MC and LLD), reason="llvm-mc-22 or ld.lld-22 is not installed: nothing to assemble with"
-)
+TRIPLE = "amdgcn-amd-amdhsa"
+MC, LLD = ("llvm-mc-22", f"-triple={TRIPLE}"), "ld.lld-22"
 LANES = np.arange(64, dtype=np.uint32)
 
 # s[0:1] the arguments, s2 the workgroup; then s[4:5] input, s[6:7] output, v1 = 4 * work-item.
@@ -75,6 +71,26 @@ METADATA = """
 """
 
 
+def lines(text: str, *numbers: int) -> str:
+    """The text for each number."""
+    return "".join(f"{text.format(number)}\n" for number in numbers)
+
+
+def vgprs(first: int, count: int = 1) -> str:
+    """An operand of `count` VGPRs."""
+    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
+
+
+def raw_buffer(size: int, base: int = 4) -> str:
+    """Instructions that make s[8:11] a raw buffer of `size` bytes at s[base:base+1]."""
+    return f"""
+      s_mov_b32 s8, s{base}
+      s_mov_b32 s9, s{base + 1}
+      s_mov_b32 s10, {size}
+      s_mov_b32 s11, 0x20000
+    """
+
+
 @dataclass(frozen=True)
 class Program:
     """A kernel with two pointers as arguments."""
@@ -121,12 +137,9 @@ def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder) / name for name in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        assert MC
-        assert LLD
-        command = [MC, "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-filetype=obj"]
-        command += ["-dwarf-version=5", str(source), "-o", str(obj)]
-        subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        subprocess.run([LLD, "-shared", str(obj), "-o", str(out)], check=True)
+        options = (f"-mcpu={arch}", "-filetype=obj", "-dwarf-version=5", source, "-o", obj)
+        subprocess.run([*MC, *options], check=True, stdout=subprocess.PIPE)
+        subprocess.run([LLD, "-shared", obj, "-o", out], check=True)
         return out.read_bytes()
 
 

@@ -4,16 +4,14 @@ hazard recognizer: one fewer is a finding, as many are none."""
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import assemble, run, text_of
+from tests.emulator.assembly import MC, TRIPLE, assemble, lines, run, text_of
 
 # Everything is written and zero, which is also a valid LDS address; v[4:5] is the output.
 SETUP = (
@@ -23,11 +21,9 @@ SETUP = (
   s_mov_b32 m0, 0
   s_cmp_eq_u32 0, 0
 """
-    + "".join(
-        [f"v_mov_b32 v{i}, 0\n" for i in range(1, 256)]
-        + [f"v_accvgpr_write_b32 a{i}, 0\n" for i in range(64)]
-        + [f"s_mov_b32 s{i}, 0\n" for i in range(12, 40)]
-    )
+    + lines("v_mov_b32 v{}, 0", *range(1, 256))
+    + lines("v_accvgpr_write_b32 a{}, 0", *range(64))
+    + lines("s_mov_b32 s{}, 0", *range(12, 40))
     + """
   s_waitcnt lgkmcnt(0)
   s_mov_b32 s8, s6
@@ -108,36 +104,28 @@ def compare(pairs: list[Pair], arch: str) -> dict[int, int]:
 # --- LLVM's own wait states -----------------------------------------------------------------------
 
 
-MC, LLC = shutil.which("llvm-mc-22"), shutil.which("llc-22")
-needs_llc = pytest.mark.skipif(
-    not (MC and LLC), reason="llvm-mc-22 or llc-22 is not installed: no hazards to compare with"
-)
 ENCODINGS = r"_(vi|gfx9|gfx90a|gfx940|gfx950)$"  # MIR leaves these out
 NO_RESULT = r"v_cmpx?_\w+ vcc,.*|.*_store_.*|ds_write.*|s_sendmsg.*|s_setreg.*|.* lds"
 FUNCTION = "---\nname: f{index}\nbody: |\n  bb.0:\n    {first}\n    {second}\n    S_ENDPGM 0\n...\n"
 
 
-def _run(command: list[str], text: str) -> tuple[str, str]:
+def _run(command: Sequence[str], text: str) -> tuple[str, str]:
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return done.stdout, done.stderr
 
 
-def _mc_inst(lines: Sequence[str], arch: str) -> list[tuple[str, list[str]]]:
+def _mc_inst(texts: Sequence[str], arch: str) -> list[tuple[str, list[str]]]:
     """(opcode of this encoding, operands) of each line."""
-    command = [str(MC), "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-show-inst"]
-    out, errors = _run(command, "\n".join(lines))
+    out, errors = _run((*MC, f"-mcpu={arch}", "-show-inst"), "\n".join(texts))
     assert not errors, errors
     found = []
     for block in out.split("<MCInst #")[1:]:
         name = block.split()[1].rstrip(">")
         operands = re.findall(r"<MCOperand (Reg|Imm):(\S+?)>", block)
-        found.append((name, [_register(v) if kind == "Reg" else v for kind, v in operands]))
-    assert len(found) == len(lines)
+        plain = [(kind, re.sub("_gfxpre11|_vi", "", value.lower())) for kind, value in operands]
+        found.append((name, [f"${value}" if kind == "Reg" else value for kind, value in plain]))
+    assert len(found) == len(texts)
     return found
-
-
-def _register(name: str) -> str:
-    return "$" + name.lower().replace("_gfxpre11", "").replace("_vi", "")
 
 
 def _names(name: str) -> list[str]:
@@ -150,14 +138,14 @@ def _names(name: str) -> list[str]:
     return [plain, plain + "_e64", no_carry, no_carry + "_e64"]
 
 
-def _mir(lines: Sequence[str], arch: str) -> dict[str, str]:
+def _mir(texts: Sequence[str], arch: str) -> dict[str, str]:
     """Each line as MIR: guessed, and corrected by what the parser says until it is content."""
     guesses = {}
-    for line, (name, operands) in zip(lines, _mc_inst(lines, arch), strict=True):
+    for line, (name, operands) in zip(texts, _mc_inst(texts, arch), strict=True):
         results = 0 if re.fullmatch(NO_RESULT, line) else 1
         results = 2 if re.search("swap|div_scale|_co_u32_e64", line) else results
         guesses[line] = _Guess(_names(name), operands[:results], operands[results:])
-    for _ in range(10 * len(lines)):
+    for _ in range(10 * len(texts)):
         text = "".join(
             FUNCTION.format(index=i, first=guess.text(), second="S_NOP 0")
             for i, guess in enumerate(guesses.values())
@@ -192,11 +180,8 @@ class _Guess:
 
 
 def _llc(text: str, arch: str) -> tuple[str, str]:
-    command = [
-        str(LLC), "-x=mir", "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={arch}",
-        "-run-pass=post-RA-hazard-rec", "-verify-machineinstrs=0", "-o", "-", "-",
-    ]  # fmt: skip
-    return _run(command, text)
+    options = ("-run-pass=post-RA-hazard-rec", "-verify-machineinstrs=0", "-o", "-", "-")
+    return _run(("llc-22", "-x=mir", f"-mtriple={TRIPLE}", f"-mcpu={arch}", *options), text)
 
 
 def wait_states(pairs: Iterable[tuple[str, str]], arch: str) -> list[int]:

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import PROLOGUE, Program, checks, needs_llvm, run, run_clean, together
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import (
+    PROLOGUE,
+    Program,
+    checks,
+    raw_buffer,
+    run,
+    run_clean,
+    together,
+    vgprs,
+)
 
 BEFORE, SPAN = 1024, 8192
 """Bytes mapped before the buffer's base, and in all."""
@@ -75,7 +82,7 @@ class Access:
         flags = ["idxen"] * (self.index is not None) + ["offen"] * (self.offset is not None)
         address = {0: "off", 1: "v2", 2: "v[2:3]"}[len(flags)]
         what, width = self.kind.split()
-        registers = {1: "v8", 2: "v[8:9]", 3: "v[8:10]", 4: "v[8:11]"}[max(1, self.bytes // 4)]
+        registers = vgprs(8, max(1, self.bytes // 4))
         tail = f"s[8:11], s12 {' '.join(flags)} offset:{self.immediate}"
         body = {
             "load": f"buffer_load_{width} {registers}, {address}, {tail}",
@@ -223,17 +230,11 @@ def test_what_is_in_range(what: str, access: Access) -> None:
 def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) -> None:
     data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(4, np.uint32)
     body = f"""
-      s_mov_b32 s8, s4
-      s_mov_b32 s9, s5
-      s_mov_b32 s10, {records}
-      s_mov_b32 s11, 0x20000
+      {raw_buffer(records)}
       s_buffer_load_dwordx4 s[12:15], s[8:11], 0x0
       s_waitcnt lgkmcnt(0)
       v_mov_b32 v2, 0
-      v_mov_b32 v4, s12
-      v_mov_b32 v5, s13
-      v_mov_b32 v6, s14
-      v_mov_b32 v7, s15
+      {"".join(f"v_mov_b32 v{4 + i}, s{12 + i}" + chr(10) for i in range(4))}
       global_store_dwordx4 v2, v[4:7], s[6:7]"""
     run_clean(body, data, out)
     np.testing.assert_array_equal(out, np.where(np.arange(4) < expected, data[:4], 0))

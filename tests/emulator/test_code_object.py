@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
+from hk_backend.kernels.toolchain.elf import Elf
+from tests.emulator.assembly import PROLOGUE, assemble
 
-pytestmark = needs_llvm
 STORE = PROLOGUE + "global_store_dword v1, v0, s[6:7]"
 
 
@@ -25,16 +24,6 @@ def code() -> bytes:
 
 def load(data: bytes | bytearray, lines: bytes = b"") -> _emulator.CodeObject:
     return _emulator.CodeObject.load(bytes(data), lines)
-
-
-def sections(elf: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """(name, type, offset, size) of each section."""
-    table, count, names = (
-        struct.unpack_from("<Q", elf, 40)[0], *struct.unpack_from("<2H", elf, 60))  # fmt: skip
-    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + 64 * i) for i in range(count)]
-    for name, kind, _, _, offset, size, *_ in headers:
-        text = elf[headers[names][4] + name :].split(b"\0")[0].decode()
-        yield text, kind, offset, size
 
 
 def test_what_a_kernel_says_of_itself() -> None:
@@ -52,8 +41,9 @@ def test_what_a_kernel_says_of_itself() -> None:
 
 def test_truncated_anywhere(code: bytes) -> None:
     ends = {0, 1, 3, 4, 16, 40, 63, 64, len(code) - 1}
-    for _, _, offset, size in sections(code):
-        ends |= {offset - 1, offset, offset + 1, offset + size - 1, offset + size}
+    for section in Elf(code).sections.values():
+        offset, end = section.offset, section.offset + section.size
+        ends |= {offset - 1, offset, offset + 1, end - 1, end}
     random = Random(0)
     ends |= {random.randrange(len(code)) for _ in range(200)}
     for end in ends:
@@ -82,8 +72,8 @@ def test_flipped_bytes_are_refused_or_read_and_nothing_else(code: bytes) -> None
     table = struct.unpack_from("<Q", code, 40)[0]
     header, _ = damaged(code, range(64), random)
     headers, _ = damaged(code, range(table, len(code)), random)
-    found = {name: damaged(code, range(offset, offset + size), random)[0]
-             for name, kind, offset, size in sections(code) if kind not in (0, 8)}  # fmt: skip
+    found = {each.name: damaged(code, range(each.offset, each.offset + each.size), random)[0]
+             for each in Elf(code).sections.values() if each.type not in (0, 8)}  # fmt: skip
     assert header > 20
     assert headers > 50
     assert found[".note"] > 50
@@ -122,7 +112,7 @@ def test_another_arch_and_another_abi(code: bytes) -> None:
 
 def test_without_its_metadata(code: bytes) -> None:
     table = struct.unpack_from("<Q", code, 40)[0]
-    index = next(i for i, (name, *_) in enumerate(sections(code)) if name == ".note")
+    index = list(Elf(code).sections).index(".note")
     no_note = patched(code, table + 64 * index + 4, struct.pack("<I", 1))
     with pytest.raises(_emulator.LoadError, match="without the metadata note"):
         load(no_note)
@@ -131,8 +121,7 @@ def test_without_its_metadata(code: bytes) -> None:
 
 
 def test_the_metadata_has_the_size_of_arguments_that_a_descriptor_leaves_out(code: bytes) -> None:
-    descriptor = next(offset for name, _, offset, _ in sections(code) if name == ".rodata")
-    silent = patched(code, descriptor + 8, bytes(4))
+    silent = patched(code, Elf(code).sections[".rodata"].offset + 8, bytes(4))
     kernel = load(silent).kernel("k")
     assert kernel.kernarg_size == 16
     out = np.zeros(64, np.uint32)
@@ -169,9 +158,8 @@ def test_line_tables_of_another_build_or_damaged_ones(code: bytes) -> None:
     with_lines = assemble(LINES)
     with pytest.raises(_emulator.LoadError, match="of another build"):
         load(code, with_lines)
-    offset, size = next((o, s) for n, _, o, s in sections(with_lines) if n == ".debug_line")
-    random = Random(3)
-    for at in range(offset, offset + size):
+    section, random = Elf(with_lines).sections[".debug_line"], Random(3)
+    for at in range(section.offset, section.offset + section.size):
         broken = bytearray(with_lines)
         broken[at] ^= random.randrange(1, 256)
         with contextlib.suppress(_emulator.LoadError):

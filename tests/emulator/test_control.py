@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import LANES, checks, needs_llvm, result, run
+from tests.emulator.assembly import LANES, checks, raw_buffer, result, run
 from tests.emulator.lanes import Wave
-
-pytestmark = needs_llvm
 
 STORE = "v_mov_b32 v2, {}\n global_store_dword v1, v2, s[6:7]"
 SCC = {True: "s_cmp_eq_u32 s2, s2", False: "s_cmp_lg_u32 s2, s2"}
@@ -132,7 +130,7 @@ def test_what_does_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["s_memtime", "s_memrealtime"])
 def test_clocks_go_forward(name: str) -> None:
-    """A clock goes forward, by as much in every run: a program that reads one stays reproducible."""
+    """A clock goes forward, by as much in every run: programs that read one stay reproducible."""
     body = f"""
       {name} s[8:9]
       s_nop 0
@@ -167,10 +165,7 @@ def test_scalar_loads(kind: str, dwords: int) -> None:
             for i in range(dwords + 1)
         )
         body = f"""
-          s_mov_b32 s8, s4
-          s_mov_b32 s9, s5
-          s_mov_b32 s10, {data.nbytes}
-          s_mov_b32 s11, 0x20000
+          {raw_buffer(data.nbytes)}
           s_mov_b32 s12, 36
           s_mov_b32 s{32 + dwords}, 7
           {load}, {offset}

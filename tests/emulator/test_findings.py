@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator import twins
-from tests.emulator.assembly import checks, needs_llvm
+from tests.emulator.assembly import checks
 from tests.emulator.twins import Twins, execute
-
-pytestmark = needs_llvm
 
 SEEDS = range(2)
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, run
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import LANES, PROLOGUE, assemble, lines, output, run
 
 
 def test_preloaded_arguments_enter_256_bytes_later() -> None:
@@ -59,15 +57,8 @@ def test_errors_name_argument_and_valid_values() -> None:
 
 
 def test_counters() -> None:
-    body = """
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      v_mov_b32 v4, 0
-      v_mov_b32 v5, 0
-      v_mov_b32 v6, 0
-      v_mov_b32 v7, 0
-      v_mov_b32 v8, 0
-      v_mov_b32 v9, 0
+    body = f"""
+      {lines("v_mov_b32 v{}, 0", *range(2, 10))}
       s_nop 1
       v_mfma_f32_16x16x32_bf16 v[12:15], v[2:5], v[6:9], 0
       v_lshlrev_b32 v20, 4, v0
@@ -112,10 +103,7 @@ def test_counters_tell_how_often_each_instruction_was_executed() -> None:
 )
 def test_bank_phases_of_ds_read_b128(stride, taken) -> None:
     body = f"""
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      v_mov_b32 v4, 0
-      v_mov_b32 v5, 0
+      {lines("v_mov_b32 v{}, 0", *range(2, 6))}
       v_mul_u32_u24 v20, {stride}, v0
       ds_write_b128 v20, v[2:5]
       ds_read_b128 v[24:27], v20

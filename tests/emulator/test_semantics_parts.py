@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.emulator.lanes import LANES, VCC, Wave
+from tests.emulator.lanes import LANES, VCC, Result, Wave
 from tests.emulator.test_semantics_convert import ALL_16, run, same_floats
 from tests.emulator.values import edges
 
@@ -35,6 +35,11 @@ def unary(name: str, values: np.ndarray, result: str) -> np.ndarray:
         wave = Wave().vector(name, row, dwords=2 if result == "f64" else 1)
         out.append(wave.u64 if result == "f64" else wave.u32)
     return np.concatenate(out).view(width)
+
+
+def floats(wave: Result, kind: str) -> np.ndarray:
+    """The lanes of a result."""
+    return (wave.u64 if kind == "f64" else wave.u32).astype(BITS[kind]).view(TYPES[kind])
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -149,12 +154,11 @@ def test_division_fixup_of_special_values(name: str) -> None:
     b, a = np.repeat(special, 8), np.tile(special, 8)
     q = np.full(LANES, -7.0, TYPES[kind])
     got = Wave().vector(name, q, b, a, dwords=2 if kind == "f64" else 1)
-    bits = got.u64 if kind == "f64" else got.u32.astype(BITS[kind])
     with np.errstate(all="ignore"):
         quotient = a / b
     ordinary = np.isfinite(quotient) & (quotient != 0)
     expected = np.where(ordinary, np.copysign(TYPES[kind](7), quotient), quotient)
-    assert same_floats(bits.view(TYPES[kind]), expected)
+    assert same_floats(floats(got, kind), expected)
 
 
 MIXED = [("v_fma_mix_f32", 0), ("v_fma_mixlo_f16", 0), ("v_fma_mixhi_f16", 16)]
@@ -230,15 +234,15 @@ def test_bitop3_is_a_truth_table(name: str) -> None:
 @pytest.mark.parametrize("name", ["v_fmamk_f32", "v_fmaak_f32", "v_madmk_f16", "v_madak_f16"])
 def test_fma_with_a_literal(name: str) -> None:
     """Small integers and a half: nothing is rounded."""
-    kind = TYPES[name[-3:]]
-    a, b = np.arange(LANES, dtype=kind), kind(3) + np.arange(LANES, dtype=kind)
-    half = kind(0.5)
-    literal = ("c", int(half.view(BITS[name[-3:]])))
+    kind = name[-3:]
+    a = np.arange(LANES, dtype=TYPES[kind])
+    b, half = a + TYPES[kind](3), TYPES[kind](0.5)
+    literal = ("c", int(half.view(BITS[kind])))
     if name[4:6] == "mk":
         got, expected = Wave().vector(name, a, literal, b), a * half + b
     else:
         got, expected = Wave().vector(name, a, b, literal), a * b + half
-    assert np.array_equal(got.u32.astype(BITS[name[-3:]]).view(kind), expected)
+    assert np.array_equal(floats(got, kind), expected)
 
 
 @pytest.mark.parametrize(("kind", "least"), [("f32", 150), ("f64", 1075)])
@@ -249,6 +253,6 @@ def test_fixup_of_quotients_below_all_numbers(kind: str, least: int) -> None:
         denominator = np.full(LANES, -(2.0 ** (apart - 100)), TYPES[kind])
         dwords = 2 if kind == "f64" else 1
         out = Wave().vector(f"v_div_fixup_{kind}", computed, denominator, numerator, dwords=dwords)
-        got = (out.u64 if kind == "f64" else out.u32).astype(BITS[kind]).view(TYPES[kind])
+        got = floats(out, kind)
         np.testing.assert_array_equal(got, np.full(LANES, expected, TYPES[kind]))
         assert np.signbit(got).all()

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import checks, needs_llvm, run
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import checks, run
 
 WORKGROUPS, LANES = 3, 64
 HAND_OVER = """

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
+from tests.emulator.assembly import PROLOGUE, assemble, lines
 
 CLOCK = 2.4  # GHz: of the bandwidths in bytes per clock
 
@@ -30,12 +30,10 @@ def replay(traced: _emulator.Trace) -> _emulator.CuTime:
     return _emulator.replay(traced, parameters, [[0]], [0], 1, CLOCK)
 
 
-pytestmark = needs_llvm
-
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
-START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
+START = lines("v_mov_b32 v{}, 0", 2, 3, 4)
 MATRIX = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
-ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
+ACCUMULATORS = lines("v_mov_b32 v{}, 0", *range(8, 24))
 
 
 def by_wave(first: int, younger: str, older: str) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import checks, needs_llvm, run
+from tests.emulator.assembly import checks, run
 from tests.emulator.lanes import M0, Wave
-
-pytestmark = needs_llvm
 
 LANES = np.arange(64, dtype=np.uint32)
 ENABLE = 1 << 27

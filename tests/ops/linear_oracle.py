@@ -65,7 +65,7 @@ def expected(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _largest_factor(layer: Layer) -> float:
-    """The largest number that an accumulator is multiplied by; mx scales meet the elements before."""
+    """The largest factor that an accumulator meets; mx scales meet the elements before."""
     scales = layer.scales
     if scales is None or FORMATS[layer.format].is_mx:
         return 1.0

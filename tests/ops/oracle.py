@@ -50,7 +50,7 @@ class Expected:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread: threads that wait for each other's small operations take longer."""
+    """Limit torch to one thread: two that wait for each other's small operations take longer."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

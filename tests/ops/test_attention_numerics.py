@@ -54,13 +54,13 @@ def test_one_key_far_above_the_rest(jump: float, splits: bool, isa: str) -> None
 
 @pytest.mark.parametrize("offset", [-1e4, -3e3, -100.0, 100.0, 3e3, 1e4])
 def test_scores_far_from_zero(offset: float, splits: bool, isa: str) -> None:
-    """Softmax depends on differences alone. The scores are integers, which float32 holds exactly."""
+    """Softmax depends on differences alone. float32 holds the scores, integers, exactly."""
     scores = torch.arange(400.0).remainder(13).expand(4, -1) + offset
     check(call_with_scores(scores))
 
 
 def with_outliers(call: Call, dtype: torch.dtype) -> None:
-    """Makes a few channels of the keys and a few tokens a hundred times larger, as in real models."""
+    """Makes a few channels and a few tokens a hundred times larger, as in real models."""
     call["key"][:, :, 5] *= 100
     call["key"][0] *= 30
     call["value"][0] *= 1e-3

@@ -28,7 +28,7 @@ def numbers(call: Call) -> torch.Tensor:
 
 
 def alike(case: Case) -> Call:
-    """Make a call over pairs, and assert that its result is finite, and that of the call over rows."""
+    """Make a call over pairs, and assert that its result is finite and that of one over rows."""
     pairs, rows = (make(case.but(layout=layout)) for layout in (PAIRS, ROWS))
     found = numbers(pairs)
     assert found.isfinite().all()

@@ -57,7 +57,7 @@ def test_large(format: str, activations: str, scales: str) -> None:
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
 def test_few_rows_of_a_large_weight(format: str, activations: str, scales: str, isa: str) -> None:
-    """The layer has several groups of rows, bands of panels and pieces of K, the last ones short."""
+    """The layer has several groups of rows, bands of panels and pieces of K, with short ends."""
     for m in (7, 9):
         check(Case(format, activations, scales, m=m, n=130, k=1120))
 

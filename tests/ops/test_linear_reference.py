@@ -45,7 +45,7 @@ def test_every_code_has_the_value_of_ml_dtypes(name: str) -> None:
 
 
 def values_to_round(name: str) -> torch.Tensor:
-    """All float16 within the format's range, and numbers around every number and tie of the format."""
+    """All float16 within the format's range, and floats around each of its numbers and ties."""
     every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     numbers = np.unique(all_codes(name)[1])
     numbers = numbers[np.isfinite(numbers)]

@@ -44,7 +44,7 @@ def exact(call: Call) -> Result:
 
 
 def without_last_key(call: Call) -> Call:
-    """A call whose last row does not see the last key of the first request; all else is the same."""
+    """A call whose last row of the first request does not see its last key; all else is equal."""
     rows = slice(39, 40)
     keys = {name: call[name][:69] for name in ("key", "value")}
     starts = {"query_start_loc": int32([0, 1]), "key_start_loc": int32([0, 69])}

@@ -84,7 +84,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 def layer(call: Call) -> torch.Tensor:
-    """Computes around attention as a model does, so that there is something to fuse and to reorder."""
+    """Computes around attention as a model does: there is something to fuse and to reorder."""
     out = attention_prefill(**call | {"query": call["query"] * 2})
     assert isinstance(out, torch.Tensor)
     return out.float() * 3 + call["query"].float()

@@ -1,4 +1,4 @@
-"""Files of records, and controls of the plugin that reads them: every false record is red, by name."""
+"""Files of records, and controls of their plugin: every false record is red, by name."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def test_a_disk_too_small_is_told_before(
     settings: Settings, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard in pieces takes twice its size while they are joined; pieces that exist are counted."""
+    """A shard in pieces takes twice its size while they are joined; existing ones are counted."""
     job, out = Job(model, tmp_path / "out", settings), tmp_path / "out"
     enough = job.plan.nbytes
     if settings == ONE_FILE:

@@ -24,25 +24,11 @@ from typing import Any
 import numpy as np
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, Program, run, together
-
-# s[8:11]: a raw buffer of the 1024 bytes at s[4:5]
-DESCRIPTOR = """
-  s_mov_b32 s8, s4
-  s_mov_b32 s9, s5
-  s_movk_i32 s10, 0x400
-  s_mov_b32 s11, 0x20000
-"""
-
-
-def lines(text: str, *numbers: int) -> str:
-    """The text for each number."""
-    return "".join(f"{text.format(number)}\n" for number in numbers)
-
+from tests.emulator.assembly import PROLOGUE, Program, lines, raw_buffer, run, together
 
 ZERO = "v_mov_b32 v{}, 0"
 PARTS = {
-    "DESCRIPTOR": DESCRIPTOR,
+    "DESCRIPTOR": raw_buffer(1024),
     "COPY_TO_LDS": "s_mov_b32 m0, 0\n s_nop 0\n buffer_load_dword v1, s[8:11], 0 offen lds",
     "ZEROS": lines(ZERO, *range(2, 12)),
     "ZEROS_BUT_5": lines(ZERO, 2, 3, 4, *range(6, 12)),
