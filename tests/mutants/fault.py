@@ -60,18 +60,6 @@ class Fault:
         begin, end = self.span(text)
         return text[:begin] + self.new + text[end:]
 
-    def lines(self, text: str) -> range:
-        """The numbers of the lines that change, from 1. Raises `StaleFaultError`."""
-        return lines_of(text, *self.span(text))
-
-    def around(self, text: str) -> range:
-        """Lines of its definition. Raises `StaleFaultError`."""
-        return lines_of(text, *definition(text, self.within))
-
-
-def lines_of(text: str, begin: int, end: int) -> range:
-    return range(text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 2)
-
 
 def definition(text: str, name: str) -> tuple[int, int]:
     """The characters of a Python definition, `Class.method` for one in another, from its first

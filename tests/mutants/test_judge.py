@@ -37,7 +37,7 @@ class GivenTree:
 
 def believed(answer: Run, *arguments: str) -> str:
     tree: Any = GivenTree(answer)
-    return Judge(tree, {})._believed(FAULT, list(arguments), False)
+    return Judge(tree)._believed(FAULT, list(arguments), False)
 
 
 def test_a_failure_counts_if_the_test_passes_without_the_fault() -> None:
