@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from pathlib import Path
+
+from tests.processes import finished
 
 VARIABLE = "HK_TEST_SEED"
 
@@ -17,10 +18,7 @@ def seed() -> str:
     """The seed, set in the environment when it is first asked for: pytest-xdist's workers inherit
     it."""
     if VARIABLE not in os.environ:
-        command = ("git", "rev-parse", "--short=12", "HEAD")
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
+        done = finished("git", "rev-parse", "--short=12", "HEAD", cwd=Path(__file__).parent)
         os.environ[VARIABLE] = done.stdout.strip() or "no-commit"
     return os.environ[VARIABLE]
 

@@ -4,14 +4,13 @@ emulated one (bochs.py)."""
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
 
 from hk_backend.devices.cpu.isas import usable_isas
 from tests.models import ROOT
+from tests.processes import python
 
 pytestmark = pytest.mark.x86_64  # the emulated processor has this one's memory, and its code in it
 
@@ -58,9 +57,8 @@ def test_a_sample(level: str) -> None:
     plugin = ["-p", "tests.cpu.emulated_isa", f"--emulated-isa={level}"]
     if sample.tests:
         plugin.append(f"--emulated-sample={sample.tests}")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin]
     files = [f"tests/ops/{file}" for file in sample.files]
-    done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *files, cwd=ROOT)
     printed = done.stdout + done.stderr
     assert re.search(rf"^{sample.tests or '[0-9]+'} passed in", printed, re.MULTILINE), printed
     [calls] = re.findall(r"^emulated calls: (.*)$", printed, re.MULTILINE)

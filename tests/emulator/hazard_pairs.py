@@ -4,7 +4,6 @@ hazard recognizer: one fewer is a finding, as many are none."""
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from hk_backend import _emulator
 from tests.emulator.assembly import MC, TRIPLE, assemble, lines, run, text_of
+from tests.processes import Done, finished
 
 # Everything is written and zero, which is also a valid LDS address; v[4:5] is the output.
 SETUP = (
@@ -109,17 +109,12 @@ NO_RESULT = r"v_cmpx?_\w+ vcc,.*|.*_store_.*|ds_write.*|s_sendmsg.*|s_setreg.*|.
 FUNCTION = "---\nname: f{index}\nbody: |\n  bb.0:\n    {first}\n    {second}\n    S_ENDPGM 0\n...\n"
 
 
-def _run(command: Sequence[str], text: str) -> tuple[str, str]:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    return done.stdout, done.stderr
-
-
 def _mc_inst(texts: Sequence[str], arch: str) -> list[tuple[str, list[str]]]:
     """(opcode of this encoding, operands) of each line."""
-    out, errors = _run((*MC, f"-mcpu={arch}", "-show-inst"), "\n".join(texts))
-    assert not errors, errors
+    done = finished(*MC, f"-mcpu={arch}", "-show-inst", input="\n".join(texts))
+    assert not done.stderr, done.stderr
     found = []
-    for block in out.split("<MCInst #")[1:]:
+    for block in done.stdout.split("<MCInst #")[1:]:
         name = block.split()[1].rstrip(">")
         operands = re.findall(r"<MCOperand (Reg|Imm):(\S+?)>", block)
         plain = [(kind, re.sub("_gfxpre11|_vi", "", value.lower())) for kind, value in operands]
@@ -150,7 +145,7 @@ def _mir(texts: Sequence[str], arch: str) -> dict[str, str]:
             FUNCTION.format(index=i, first=guess.text(), second="S_NOP 0")
             for i, guess in enumerate(guesses.values())
         )
-        error = _llc(text, arch)[1]
+        error = _llc(text, arch).stderr
         if not error:
             return {line: guess.text() for line, guess in guesses.items()}
         at = int(found[1]) if (found := re.search(r"<stdin>:(\d+):", error)) else 0
@@ -179,9 +174,9 @@ class _Guess:
             assert self.names, error
 
 
-def _llc(text: str, arch: str) -> tuple[str, str]:
+def _llc(text: str, arch: str) -> Done:
     options = ("-run-pass=post-RA-hazard-rec", "-verify-machineinstrs=0", "-o", "-", "-")
-    return _run(("llc-22", "-x=mir", f"-mtriple={TRIPLE}", f"-mcpu={arch}", *options), text)
+    return finished("llc-22", "-x=mir", f"-mtriple={TRIPLE}", f"-mcpu={arch}", *options, input=text)
 
 
 def wait_states(pairs: Iterable[tuple[str, str]], arch: str) -> list[int]:
@@ -192,8 +187,8 @@ def wait_states(pairs: Iterable[tuple[str, str]], arch: str) -> list[int]:
         FUNCTION.format(index=i, first=mir[first], second=mir[second])
         for i, (first, second) in enumerate(pairs)
     )
-    out, error = _llc(text, arch)
-    assert not error, error
-    bodies = out.split("bb.0:")[1:]
+    done = _llc(text, arch)
+    assert not done.stderr, done.stderr
+    bodies = done.stdout.split("bb.0:")[1:]
     assert len(bodies) == len(pairs)
     return [sum(int(n) + 1 for n in re.findall(r"S_NOP (\d+)", body)) for body in bodies]

@@ -12,11 +12,12 @@ import glob
 import json
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-TRIPLE = b"amdgcn-amd-amdhsa"
+from tests.emulator.assembly import MC, TRIPLE
+from tests.processes import finished, python
+
 Answer = tuple[int, str] | None  # (bytes, text), None if LLVM knows no instruction there
 
 
@@ -45,8 +46,7 @@ def disassemble(cases: Sequence[Sequence[int]], arch: str) -> list[Answer]:
     answers: list[Answer] = []
     while len(answers) < len(cases):
         text = "\n".join(" ".join(f"{w:x}" for w in words) for words in cases[len(answers) :])
-        command = [sys.executable, __file__, arch]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        done = python(__file__, arch, input=text)
         lines = done.stdout.splitlines()
         answers += [_answer(line) for line in lines]
         if done.returncode < 0:
@@ -67,10 +67,7 @@ def assemble(texts: Iterable[str], arch: str) -> dict[str, list[int]]:
     lines, rejected = sorted(set(texts)), set()
     for _ in range(2):
         lines = [line for i, line in enumerate(lines, 1) if i not in rejected]
-        done = subprocess.run(
-            ["llvm-mc-22", f"-triple={TRIPLE.decode()}", f"-mcpu={arch}", "-show-encoding"],
-            input="\n".join(lines), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = finished(*MC, f"-mcpu={arch}", "-show-encoding", input="\n".join(lines))
         rejected = {int(n) for n in re.findall(r"^<stdin>:(\d+):", done.stderr, re.M)}
     assert not rejected, done.stderr
     encodings = re.findall(r"encoding: \[(.*?)\]", done.stdout)
@@ -88,7 +85,7 @@ def normal(text: str) -> str:
 
 def main() -> None:
     llvm, text = library(), ctypes.create_string_buffer(512)
-    context = llvm.LLVMCreateDisasmCPU(TRIPLE, sys.argv[1].encode(), None, 0, None, None)
+    context = llvm.LLVMCreateDisasmCPU(TRIPLE.encode(), sys.argv[1].encode(), None, 0, None, None)
     for line in sys.stdin:
         words = [int(word, 16) for word in line.split()]
         data = struct.pack(f"<{len(words)}I", *words)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tests.install import serve
 from tests.models import ROOT
+from tests.processes import Done, finished
 
 IMAGE_FOLDER = "/hk"
 
@@ -79,13 +80,8 @@ def check_mount(flag: re.Match[str]) -> str:
 
 def copy_context(folder: Path) -> None:
     """Copies what git would take, which is what .dockerignore leaves of a checkout."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = finished(*command, cwd=ROOT, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -115,17 +111,12 @@ class Image(NamedTuple):
         """Tag of the wheel's name: Python, its ABI and the platform."""
         return "-".join(self.wheel.name.removesuffix(".whl").split("-")[2:])
 
-    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, **environment: str) -> Done:
         """Run one of the environment's own commands, with no other on the path, outside of any
         checkout."""
-        return subprocess.run(
-            [str(self.base / "bin" / command[0]), *command[1:]],
-            cwd=self.base,
-            env={**inherited(str(self.base / "bin")), **self.added, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        commands = self.base / "bin"
+        env = {**inherited(str(commands)), **self.added, **environment}
+        return finished(commands / command[0], *command[1:], cwd=self.base, env=env)
 
     def serve(self, device: str) -> dict[str, Any]:
         """Returns what serve.py prints on `device`, where no compiler can be found."""

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from hk_backend.kernels import arches, catalogue
 from tests.install.image import DEVICES, Image, build, inherited
 from tests.install.pythons import OTHERS, builds
 from tests.models import ROOT
+from tests.processes import finished
 
 pytestmark = pytest.mark.slow
 
@@ -98,18 +98,9 @@ def test_cibuildwheel_would_build_every_python_that_is_supported(image: Image) -
     """cibuildwheel reads pyproject.toml itself; building takes Docker."""
     image.run("python", "-m", "venv", "tools")
     tools = image.base / "tools" / "bin"
-    subprocess.run(
-        [tools / "python", "-m", "pip", "install", "-q", "cibuildwheel"],
-        env=inherited(os.defpath),
-        check=True,
-    )
-    listed = subprocess.run(
-        [tools / "cibuildwheel", "--platform", "linux", "--print-build-identifiers", str(ROOT)],
-        env=inherited(os.defpath),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env, asks = inherited(os.defpath), ("--platform", "linux", "--print-build-identifiers", ROOT)
+    finished(tools / "python", "-m", "pip", "install", "-q", "cibuildwheel", env=env, check=True)
+    listed = finished(tools / "cibuildwheel", *asks, env=env, check=True)
     supported = [f"cp3{minor}-manylinux_x86_64" for minor in range(10, 14)]
     assert listed.stdout.split() == supported
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.models import ROOT
+from tests.processes import Done, finished
 
 NEVER = "Nothing was installed"
 
@@ -67,33 +67,21 @@ def test_what_is_missing_is_installed_after_one_question(
             path.write_text(f"#!/bin/bash\n{text}\n")
             path.chmod(0o755)
     options = [says] if says.startswith("--") else []
-    found = subprocess.run(
-        [checkout / "demo", *options],
-        input="" if options else says,
-        env={"PATH": str(programs)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PATH": str(programs)}
+    found = finished(checkout / "demo", *options, input="" if options else says, env=env)
     assert bool(found.returncode) == code, found.stderr
     assert (asked.read_text().splitlines() if asked.exists() else []) == done
     assert said in found.stderr
     assert ("noise" in found.stderr + found.stdout) == (user == "offline")
 
 
-def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def make(folder: Path, *words: str) -> Done:
     """`make -n` in `folder`, without the variables of a `make` that runs this test."""
-    return subprocess.run(
-        ["make", "-n", *words],
-        cwd=folder,
-        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return finished("make", "-n", *words, cwd=folder, env=env)
 
 
-def making(folder: Path, environment: str) -> subprocess.CompletedProcess[str]:
+def making(folder: Path, environment: str) -> Done:
     return make(folder, f"VENV={environment}", f"{environment}/.stamps/python")
 
 

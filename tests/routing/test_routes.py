@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hk_backend.routing import metrics, metrics_directory
 from hk_backend.routing.routes import Routes
 from hk_backend.terms.verdict import refused
+from tests.processes import python
 
 
 def test_counters_are_made_once_per_route() -> None:
@@ -132,14 +132,13 @@ EXPECTED = {
 def serve(tmp_path: Path, start: str, **environment: str) -> dict:
     script = tmp_path / "server.py"
     script.write_text(SERVER)
+    return answer(script, start, **environment)
+
+
+def answer(*words: str | Path, **environment: str) -> Any:
+    """The last line that a program prints, without the folder of this process's metrics."""
     inherited = {k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"}
-    done = subprocess.run(
-        [sys.executable, str(script), start],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(*words, env={**inherited, **environment})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -188,18 +187,10 @@ print(json.dumps([found[os.getpid()], found[child]]))
 """
 
 
-def test_a_fork_after_counting_counts_from_zero(tmp_path: Path) -> None:
+def test_a_fork_after_counting_counts_from_zero() -> None:
     """The parent's counters are in its own file; each process goes on in its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
     calls, tokens, layers = (f"hk_backend_{what}_total" for what in ("calls", "tokens", "layers"))
-    parent, child = json.loads(done.stdout.splitlines()[-1])
+    parent, child = answer("-c", FORK)
     assert parent == {calls: 11, tokens: 33, layers: 1}
     assert child == {calls: 1, tokens: 3}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.devices.cpu.isas import usable_isas, why_not_amx
 from tests.integration.shared.e2e.inside import hide_instructions
 from tests.models import ROOT
+from tests.processes import python
 from tests.suite.held import held_to, limits, problem
 
 LEVELS = ["amx", "avx512_bf16", "avx512", "avx2", "portable"]
@@ -34,14 +33,8 @@ torch.relu(torch.ones(64, 64).to_mkldnn())
 def test_kernels_torch_and_onednn_are_held() -> None:
     """Each library reads its variable, whatever the processor has."""
     below = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-    done = subprocess.run(
-        [sys.executable, "-c", SHOWS],
-        env=os.environ | limits("avx2") | {"ONEDNN_VERBOSE": "1"} | below,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = os.environ | limits("avx2") | {"ONEDNN_VERBOSE": "1"} | below
+    done = python("-c", SHOWS, env=env, cwd=ROOT, check=True)
     lines = done.stdout.splitlines()
     assert lines[0] == "cpu:portable DEFAULT"
     assert "onednn_verbose,v1,info,cpu,isa:Intel SSE4.1" in lines
