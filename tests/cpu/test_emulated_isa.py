@@ -4,7 +4,7 @@ emulated one (bochs.py)."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
@@ -15,8 +15,7 @@ from tests.processes import python
 pytestmark = pytest.mark.x86_64  # the emulated processor has this one's memory, and its code in it
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Tests of tests/ops on one level of the extension.
 
     `kernels`: what they must call. `tests`: how many, evenly spaced; 0: all.

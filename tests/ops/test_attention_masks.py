@@ -30,9 +30,11 @@ def test_sliding_window(
 
 HEADS = [{"num_heads": heads, "num_kv_heads": kv} for heads, kv in ((1, 1), (8, 2), (9, 3))]
 FEATURES: list[dict[str, Any]] = [
-    *({"logits_soft_cap": cap} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
-    *({"logits_soft_cap": cap, "magnitude": 0.01} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
-    *({"logits_soft_cap": cap, "magnitude": 10.0} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
+    *(
+        {"logits_soft_cap": cap, "magnitude": magnitude}
+        for magnitude in (0.01, 1.5, 10.0)
+        for cap in (0.0, 0.1, 5.0, 30.0, 50.0)
+    ),
     *({"alibi": True, "causal": causal, **heads} for causal in (True, False) for heads in HEADS),
     *({"sinks": True, **heads} for heads in HEADS),
     *({"scale": scale} for scale in (1.0, 0.01, 0.0, -0.2)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -95,43 +94,3 @@ def test_a_nan_code_makes_its_row_nan(on_gfx950: None) -> None:
     assert found[4].isnan().all()
     rest = [row for row in range(9) if row != 4]
     assert torch.equal(found[rest], clean[rest])
-
-
-CODES = torch.zeros(3, 96, dtype=torch.float8_e4m3fn)
-ROW_SCALES = torch.ones(3, 1)
-ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no scales": ({"x_scales": None}, "x: torch.float8_e4m3fn", "codes with x_scales"),
-    "no codes": ({"x": torch.ones(3, 96)}, "x: torch.float32", "codes .* torch.float8_e4m3fn"),
-    "codes of another format": (
-        {"x": torch.zeros(3, 96, dtype=torch.float8_e4m3fnuz)},
-        "x: torch.float8_e4m3fnuz",
-        "torch.float8_e4m3fn",
-    ),
-    "no dtype": ({"out_dtype": None}, "out_dtype: torch.float8_e4m3fn", "bfloat16"),
-    "too few": ({"x_scales": torch.ones(2, 1)}, r"x_scales: torch.float32 \[2, 1\]", r"\[3, 1\]"),
-    "two columns": ({"x_scales": torch.ones(3, 2)}, r"x_scales: .* \[3, 2\]", r"\[3, 1\] or \[1\]"),
-    "one axis": ({"x_scales": torch.ones(3)}, r"x_scales: torch.float32 \[3\]", r"\[3, 1\]"),
-    "halves": ({"x_scales": ROW_SCALES.half()}, "x_scales: torch.float16", "float32"),
-    "elsewhere": ({"x_scales": torch.ones(3, 1, device="meta")}, "x_scales: .* on meta", "cpu"),
-    "gradient": (
-        {"x_scales": torch.ones(3, 1, requires_grad=True)},
-        "x_scales: .*grad",
-        "inference",
-    ),
-}
-
-
-@pytest.mark.parametrize(("changes", "found", "valid"), ERRORS.values(), ids=ERRORS)
-def test_errors(changes: dict[str, Any], found: str, valid: str) -> None:
-    weight = make(Case("fp8_e4m3fn", "token", "channel")).pack()
-    arguments = {"x": CODES, "x_scales": ROW_SCALES, "out_dtype": torch.bfloat16} | changes
-    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
-        linear(weight=weight, **arguments)
-
-
-@pytest.mark.parametrize(
-    "case", [Case("fp8_e4m3fn", "none", "channel"), Case("bf16"), Case("mxfp8", "mx")], ids=str
-)
-def test_a_weight_whose_activations_are_not_fp8(case: Case) -> None:
-    with pytest.raises(ValueError, match=r"^x_scales: scales with .* expected None, or an FP8"):
-        linear(CODES, make(case).pack(), None, torch.bfloat16, ROW_SCALES)

@@ -62,14 +62,10 @@ class Record:
     @classmethod
     def of(cls, line: str) -> Record:
         """The record on a line. Raises `RecordError`, which quotes the line."""
-        words = line.split()
+        kinds = {"cases": int, "worst": float, "seconds": float}
         try:
-            check, subject, test, runtime, cases, worst, seconds, *rest = words
-            date, processor, name = rest
-            record = cls(
-                check, subject, test, runtime, int(cases), float(worst), float(seconds), date,
-                processor, name,
-            )  # fmt: skip
+            words = zip(fields(cls), line.split(), strict=True)
+            record = cls(**{f.name: kinds.get(f.name, str)(word) for f, word in words})
         except ValueError:
             wanted = " ".join(field.name for field in fields(cls))
             raise RecordError(f"not a record ({wanted}): {line!r}") from None
