@@ -32,27 +32,12 @@ CODE, DATA, BUSY_TASK = (0xA09B, 0x10), (0xC093, 0x18), (0x8B, 0x20)
 """Attributes and selectors of segments."""
 ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
 
-_MISSING = """
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-unsigned long long __isoc23_strtoull(const char* text, char** end, int base) {
-  return strtoull(text, end, base);
-}
-int __isoc23_sscanf(const char* text, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  return vsscanf(text, format, arguments);
-}
-"""
-
 
 def load(folder: Path) -> Any:
     """Import `bochscpu`; its wheel wants two names of glibc 2.38, which an older one gets here."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "__isoc23_strtoull"):
-        source, library = folder / "missing.c", folder / "missing.so"
-        source.write_text(_MISSING)
+        source, library = Path(__file__).with_name("glibc_2_38.c"), folder / "missing.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     import_module("bochscpu.memory")

@@ -90,8 +90,6 @@ def attend(case: Case, side: str) -> None:
             call[name] = guarded(argument, side)
         elif isinstance(argument, PagedKV):
             call[name] = guarded_cache(argument, side)
-        else:
-            call[name] = argument
     out = guarded(torch.zeros(call["query"].shape, dtype=call["query"].dtype), side)
     attention_prefill(**call, out=out, return_lse=True)
 
@@ -129,14 +127,17 @@ CODES = (("token", "channel"), ("tensor", "channel"), ("token_block", "block"))
 """Activations and weight scales."""
 
 
+def guarded_weight(packed: PackedWeight, side: str) -> PackedWeight:
+    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
+    return PackedWeight.from_parts(parts, packed.as_ints())
+
+
 def run(layer: Layer, side: str) -> None:
     """Pack guarded tensors, and multiply guarded tensors into a guarded output."""
     layer.weight = guarded(layer.weight, side)
     if layer.scales is not None:
         layer.scales = guarded(layer.scales, side)
-    packed = layer.pack()
-    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
-    weight = PackedWeight.from_parts(parts, packed.as_ints())
+    weight = guarded_weight(layer.pack(), side)
     x = guarded(layer.x, side)
     out = guarded(torch.zeros(len(x), weight.n, dtype=layer.out_dtype or x.dtype), side)
     bias = None if layer.bias is None else guarded(layer.bias, side)
@@ -156,8 +157,7 @@ def run_codes(layer: Layer, side: str) -> None:
 def rows(layer: Layer, side: str) -> None:
     """Look up the first and the last row of a packed weight."""
     packed = layer.pack()
-    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
-    weight = PackedWeight.from_parts(parts, packed.as_ints())
+    weight = guarded_weight(packed, side)
     ids = guarded(torch.tensor([0, weight.n - 1]), side)
     for dtype in FLOAT_DTYPES:
         out = guarded(torch.zeros(2, weight.k, dtype=dtype), side)

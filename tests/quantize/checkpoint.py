@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 
@@ -65,6 +67,13 @@ def finished(model: Path, out: Path, settings: Settings) -> Job:
     job = Job(model, out, settings)
     job.run()
     return job
+
+
+def refused(why: str, model: Path, out: Path, settings: Settings) -> None:
+    """Assert that a run is refused before it writes anything."""
+    with pytest.raises(QuantizeError, match=why):
+        Job(model, out, settings)
+    assert not out.exists()
 
 
 class Interrupted(Exception):

@@ -19,7 +19,7 @@ from hk_backend.ops import look_up
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, IN_HEAD, KEPT
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.head import HEAD_RECIPES, check_head
+from hk_backend.quantize.head import check_head
 from hk_backend.quantize.head_costs import served_head
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
@@ -35,6 +35,7 @@ from tests.quantize.checkpoint import (
     change_weights,
     config_of,
     finished,
+    refused,
 )
 
 
@@ -214,26 +215,6 @@ def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) ->
     assert found["after"] == pytest.approx(expected, rel=1e-5)
 
 
-CHOICES = f"choose one of {', '.join((KEPT, *HEAD_RECIPES))}$"
-NO_HEADS = ("int8", "bf16", "fp8_block")
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
-        (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
-        (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
-        *((Settings("fp8", head=each), f"--head {each}: {CHOICES}") for each in NO_HEADS),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_not_offered(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError, match=why):
-        Job(model, tmp_path / "out", settings)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_table_that_cannot_be_a_head(writable: Path, tmp_path: Path) -> None:
     """Numbers must be finite and channels whole blocks; a head that is kept may have others."""
     source = open_source(writable)
@@ -246,8 +227,8 @@ def test_a_table_that_cannot_be_a_head(writable: Path, tmp_path: Path) -> None:
     table[3, 5] = torch.inf
     change_weights(writable, {HEAD: table})
     Job(writable, tmp_path / "out", Settings("fp8"))
-    with pytest.raises(QuantizeError, match=r"lm_head\.weight contains NaN or infinity"):
-        Job(writable, tmp_path / "out", Settings("fp8", head="fp8"))
+    why = r"lm_head\.weight contains NaN or infinity"
+    refused(why, writable, tmp_path / "out", Settings("fp8", head="fp8"))
 
 
 # -- a file that holds the head's table, under a config that ties it to the embedding
@@ -273,7 +254,7 @@ def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path)
     source = open_source(tie(writable, table))
     assert (source.head_table, source.has_other_head) == (HEAD, True)
     why = r"a table of its own, though config\.json has tie_word"
-    with pytest.raises(QuantizeError, match=why):
-        Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
+    both = Settings("fp8", head="mxfp4", embedding=IN_HEAD)
+    refused(why, writable, tmp_path / "out", both)
     finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4"))
     assert config_of(tmp_path / "out")["tie_word_embeddings"] is False
