@@ -97,17 +97,17 @@ def test_what_is_not_a_code_object(code: bytes) -> None:
 
 def test_another_arch_and_another_abi(code: bytes) -> None:
     flags = struct.unpack_from("<I", code, 48)[0]
-    for mach in (0x3F, 0x40, 0x41, 0x2F):  # gfx90a and others
-        with pytest.raises(_emulator.LoadError, match=r"another arch .* only gfx942 and gfx950"):
-            load(patched(code, 48, struct.pack("<I", flags & ~0xFF | mach)))
-    with pytest.raises(_emulator.LoadError, match=r"xnack\+"):
-        load(patched(code, 48, struct.pack("<I", flags | 0x300)))
-    with pytest.raises(_emulator.LoadError, match="OS ABI 0"):
-        load(patched(code, 7, b"\0"))
-    with pytest.raises(_emulator.LoadError, match="ABI version 9; 2 to 4"):
-        load(patched(code, 8, b"\x09"))
-    with pytest.raises(_emulator.LoadError, match="type 1"):
-        load(patched(code, 16, b"\x01"))
+    arch = r"another arch .* only gfx942 and gfx950"
+    others = (0x3F, 0x40, 0x41, 0x2F)  # gfx90a and others
+    for offset, data, why in (
+        *((48, struct.pack("<I", flags & ~0xFF | mach), arch) for mach in others),
+        (48, struct.pack("<I", flags | 0x300), r"xnack\+"),
+        (7, b"\0", "OS ABI 0"),
+        (8, b"\x09", "ABI version 9; 2 to 4"),
+        (16, b"\x01", "type 1"),
+    ):
+        with pytest.raises(_emulator.LoadError, match=why):
+            load(patched(code, offset, data))
 
 
 def test_without_its_metadata(code: bytes) -> None:

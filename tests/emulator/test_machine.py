@@ -42,12 +42,13 @@ def test_errors_name_argument_and_valid_values() -> None:
     with pytest.raises(ValueError, match="compiled for another arch"):
         machine.launch(code.kernel("k"), [1], [64], struct.pack("<2Q", 0, 0))
     machine = _emulator.Machine("gfx950")
-    with pytest.raises(ValueError, match="8 bytes of arguments; the kernel takes 16"):
-        machine.launch(code.kernel("k"), [1], [64], bytes(8))
-    with pytest.raises(ValueError, match="block of 2048 work-items; valid: 1 to 1024"):
-        machine.launch(code.kernel("k"), [1], [2048], bytes(16))
-    with pytest.raises(ValueError, match="200000 bytes of LDS; the machine has 163840"):
-        machine.launch(code.kernel("k"), [1], [64], bytes(16), dynamic_lds=200000)
+    for block, size, lds, why in (
+        (64, 8, 0, "8 bytes of arguments; the kernel takes 16"),
+        (2048, 16, 0, "block of 2048 work-items; valid: 1 to 1024"),
+        (64, 16, 200000, "200000 bytes of LDS; the machine has 163840"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            machine.launch(code.kernel("k"), [1], [block], bytes(size), dynamic_lds=lds)
     code = _emulator.CodeObject.load(assemble(PROLOGUE, directives=".amdhsa_user_sgpr_queue_ptr 1"))
     with pytest.raises(ValueError, match="kernel 'k' needs the queue pointer"):
         machine.launch(code.kernel("k"), [1], [64], bytes(16))

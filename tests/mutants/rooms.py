@@ -34,11 +34,7 @@ class Room:
 VLLM = ("tests/integration/hk_vllm/e2e", "tests/integration/hk_vllm/rocm")
 SGLANG = ("tests/integration/hk_sglang/e2e", "tests/integration/hk_sglang/rocm")
 BOTH = ("tests/integration/engines", "tests/integration/shared")
-IN_VLLM = (
-    "tests/integration/hk_vllm",
-    *BOTH,
-    *(f"--ignore={folder}" for folder in VLLM),
-)
+IN_VLLM = ("tests/integration/hk_vllm", *BOTH, *(f"--ignore={folder}" for folder in VLLM))
 LINEAR_OPS = tuple(
     f"tests/ops/test_{name}.py"
     for name in ("pack_weight", "linear", "linear_codes", "linear_blocks", "linear_rotated",

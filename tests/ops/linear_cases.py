@@ -139,11 +139,9 @@ def random_weight(
     if not facts.is_fp8:
         return values.to(facts.dtype), None
     codes = (values * 60).clamp(-facts.max, facts.max).to(facts.dtype)
-    shape = {
-        "tensor": (1,),
-        "channel": (n, 1),
-        "block": (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK)),
-    }[kind]
+    shape = {"tensor": (1,), "channel": (n, 1), "block": (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK))}[
+        kind
+    ]
     return codes, (torch.rand(shape, generator=random) + 0.5) / 60
 
 

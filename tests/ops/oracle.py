@@ -192,9 +192,7 @@ def scores_of(
 
 
 def check(
-    call: Call,
-    out: torch.Tensor | None = None,
-    weights_dtype: torch.dtype | None = None,
+    call: Call, out: torch.Tensor | None = None, weights_dtype: torch.dtype | None = None
 ) -> None:
     """Run `call` and compare everything that it returns and writes with what is expected.
 

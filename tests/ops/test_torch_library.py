@@ -127,10 +127,7 @@ def test_compiled_writes_into_the_given_output(fresh_compiler: None) -> None:
 
     result = torch.compile(write, fullgraph=True)(call, buffer)
     check_result(
-        expected(call),
-        buffer[:, :2],
-        expected(call).lse.float(),
-        torch.full((13, 2, 64), 5.0),
+        expected(call), buffer[:, :2], expected(call).lse.float(), torch.full((13, 2, 64), 5.0)
     )
     assert (buffer[:, 2] == 5).all()
     assert torch.equal(result, buffer + 1)

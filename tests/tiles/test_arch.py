@@ -46,10 +46,7 @@ def test_each_header_compiles_by_itself(arch: str, tmp_path: Path) -> None:
 TILE = '#include "hk/hk.hpp"\nusing namespace hk;\nusing Tile = SharedTile<bf16, 64, 64>;\n'
 KERNEL = TILE + "HK_KERNEL(64, 1) k(u32* out) {{ {body} }}"
 SEAM = {
-    "swizzle": (
-        "*out = Tile::kBytes;",
-        "SpreadRows is filled by copies of 16 bytes a lane",
-    ),
+    "swizzle": ("*out = Tile::kBytes;", "SpreadRows is filled by copies of 16 bytes a lane"),
     "transposed read": (
         "Vec<u32, 2> words; arch::read_lds_transposed<0>(words, 0); *out = words[0];",
         "gfx942 has no transposed LDS read: transpose while copying",
