@@ -224,7 +224,7 @@ def kernels(
 
 def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
     """Model GPU kernels and linear layers, write the results and end the command."""
-    from bench_serving import modelled, modelled_linear
+    from bench_serving import modelled, modelled_document, modelled_linear
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
 
@@ -237,21 +237,23 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
         chosen = modelled.cases(kernels, others) if others or not cases else []
     except modelled.CaseError as error:
         raise typer.BadParameter(f"--cases: {error}") from None
-    with errors.in_one_line(console, report.DocumentError):
+    with errors.in_one_line(console, modelled_document.DocumentError):
         if chosen:
             rows = report.model(kernels, chosen, workers, out, _tell_aside)
             console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
             console.print(f"written: {out}/modelled.json, modelled.md, modelled.png, modelled.svg")
             failed = any(row.error for row in rows)
             if into:
-                report.put_into(into, rows)
+                text = modelled_document.kernels_text(rows)
+                modelled_document.put_into(into, modelled_document.KERNELS, text)
         if not cases or modelled_linear.WORD in words:
             table = modelled_linear.model(kernels, workers, out, _tell_aside)
             console.print((out / "modelled_linear.md").read_text(), markup=False, soft_wrap=True)
             console.print(f"written: {out}/modelled_linear.json, modelled_linear.md")
             failed = failed or any(row.error for row in table)
             if into:
-                modelled_linear.put_into(into, table)
+                text = modelled_document.linear_text(table)
+                modelled_document.put_into(into, modelled_document.LINEAR, text)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -1,6 +1,6 @@
 """Linear layers of `kernels --modelled`: HK's modelled launches beside published times.
 
-The results are written as JSON, as Markdown, and as tables in a document.
+The results are written as JSON and as Markdown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench_serving.kernels import write
-from bench_serving.modelled_report import environment, put_between
+from bench_serving.modelled_report import environment
 from hk_backend.bench import tables
 from hk_backend.bench.gemm.compare import OnDevice, Row, summary
 from hk_backend.bench.gemm.timers import Clock
@@ -19,8 +19,6 @@ from hk_backend.timing import calibration
 
 WORD = "linear"
 """Word of `--cases` that selects the linear layers."""
-BEGIN = "<!-- modelled linear layers: written by `make modelled` -->\n"
-END = "<!-- end of modelled linear layers -->\n"
 HEADINGS = ("layer", "M", "HK us", "published us", "ratio", "kernel", "splits")
 
 
@@ -48,10 +46,11 @@ def table_of(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    return tables.markdown(HEADINGS, map(_cells, rows))
+    return tables.markdown(HEADINGS, map(cells, rows))
 
 
-def _cells(row: Row) -> list[str]:
+def cells(row: Row) -> list[str]:
+    """Cells of a row, one for each of `HEADINGS`."""
     case = row.case
     published = _time(case.stock.microseconds, case.tflop)
     what = [" ".join(dict.fromkeys((case.name, case.shape))), str(case.m)]
@@ -65,8 +64,3 @@ def _cells(row: Row) -> list[str]:
 
 def _time(microseconds: float, tflop: float) -> str:
     return f"{microseconds:.4g} ({tables.rate(tflop / microseconds * 1e6)})"
-
-
-def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Write the tables between `BEGIN` and `END`. Raises `DocumentError` if these are missing."""
-    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{table_of(rows)}")

@@ -1,4 +1,4 @@
-"""Writes the rows of `kernels --modelled` as JSON, Markdown, plots, and tables in a document."""
+"""Writes the rows of `kernels --modelled` as JSON, Markdown and plots."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ NOTE = (
     f"own `{BASE}`. Bold: below 1. ±: the model's error (rms) on published figures. None of them "
     "is of a cache, so the error of what is behind a semicolon is unknown."
 )
-BEGIN = "<!-- modelled kernels: written by `make modelled` -->\n"
-END = "<!-- end of modelled kernels -->\n"
-
-
-class DocumentError(ValueError):
-    """The document has no place for the tables."""
 
 
 def model(
@@ -118,36 +112,17 @@ def _cell(row: Row | None, base: Row | None) -> str:
     """The cell of a row; `base`: the row of the variant that this one is compared with."""
     if row is None or row.error:
         return tables.FAILED if row else ""
-    ratios = ", ".join(map(_ratio, filter(None, [row.ratio, row.ratio_modelled])))
+    ratios = ", ".join(map(bold_below_one, filter(None, [row.ratio, row.ratio_modelled])))
     if base and not base.error and base is not row:
-        ratios += f"; {_ratio(row.tflops / base.tflops)}"
+        ratios += f"; {bold_below_one(row.tflops / base.tflops)}"
     return f"{row.tflops:.0f} ({ratios})"
 
 
-def _ratio(ratio: float) -> str:
+def bold_below_one(ratio: float) -> str:
+    """A ratio to two digits; bold if these are below 1."""
     text = f"{ratio:.2f}"
     return text if float(text) >= 1 else f"**{text}**"
 
 
 def _busiest(row: Row | None) -> str:
     return f"{row.busiest.name} {row.busiest.share:.0%}" if row and row.busiest else ""
-
-
-def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Write the summary and the tables between `BEGIN` and `END` of a document.
-
-    Raises `DocumentError` if these lines are missing.
-    """
-    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{tables_of(rows)}")
-
-
-def put_between(document: Path, first: str, last: str, text: str) -> None:
-    """Replace the text between two lines of a document.
-
-    Raises `DocumentError` if a line is missing.
-    """
-    before, begin, rest = document.read_text().partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise DocumentError(f"{document}: no lines {first.strip()} and {last.strip()}")
-    document.write_text(f"{before}{first}\n{text}\n{last}{after}")
