@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 
 from bench_serving.modelled import BASE, Row
-from bench_serving.modelled_linear import HEADINGS, cells
 from bench_serving.modelled_report import bold_below_one, summary
 from hk_backend.bench import tables
 from hk_backend.bench.gemm import compare
@@ -109,28 +108,29 @@ def _range(ratios: Iterable[float]) -> str:
 
 
 def linear_text(rows: Sequence[compare.Row]) -> str:
-    """Markdown of the modelled linear layers: ranges of each source's figures, and the losses."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    """Markdown of the modelled linear layers: each source's range of ratios, and every loss."""
+    failed = [f"{row.case}: {tables.FAILED}: {row.error}" for row in rows if row.error]
+    groups: dict[tuple[str, str], list[compare.Row]] = {}
     for row in rows:
-        of_group = groups.setdefault((row.case.layer.format, row.case.stock.source), [])
-        of_group += [] if row.error else [row.ratios["HK/stock"]]
-    lines = [
-        [*key, str(len(ratios)), *map(bold_below_one, (min(ratios), median(ratios), max(ratios)))]
-        for key, ratios in groups.items()
-        if ratios
-    ]
-    headings = ("format", "published by", "shapes", "smallest ratio", "median", "largest")
-    shown = [row for row in rows if row.error or row.ratios["HK/stock"] < 1]
-    parts = [f"{compare.summary(rows)}.", tables.markdown(headings, lines).strip()]
-    if shown:
-        losses = tables.markdown(("format", *HEADINGS), map(loss_cells, shown))
-        parts += ["All losses:", losses.strip()]
-    return "\n\n".join(parts)
+        if not row.error:
+            groups.setdefault((row.case.layer.format, row.case.stock.source), []).append(row)
+    headings = ("format", "published by", "shapes", "smallest ratio", "median", "largest", "losses")
+    table = tables.markdown(headings, ([*key, *_group(of)] for key, of in groups.items()))
+    return "\n\n".join([f"{compare.summary(rows)}.", *failed, table]).strip()
 
 
-def loss_cells(row: compare.Row) -> list[str]:
-    """Cells of a row in the table of losses."""
-    return [row.case.layer.format, *cells(row)]
+def _group(rows: Sequence[compare.Row]) -> list[str]:
+    ratios = [row.ratios["HK/stock"] for row in rows]
+    ends = map(bold_below_one, (min(ratios), median(ratios), max(ratios)))
+    losses = "; ".join(loss(row) for row in rows if row.ratios["HK/stock"] < 1)
+    return [str(len(rows)), *ends, losses]
+
+
+def loss(row: compare.Row) -> str:
+    """HK's time and the published one, in microseconds, and their ratio."""
+    case, ratio = row.case, bold_below_one(row.ratios["HK/stock"])
+    times = f"{row.microseconds:.4g} / {case.stock.microseconds:.4g} us"
+    return f"{case.name}, M={case.m}: {times} = {ratio}"
 
 
 def put_into(document: Path, marks: tuple[str, str], text: str) -> None:

@@ -46,11 +46,10 @@ def table_of(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    return tables.markdown(HEADINGS, map(cells, rows))
+    return tables.markdown(HEADINGS, map(_cells, rows))
 
 
-def cells(row: Row) -> list[str]:
-    """Cells of a row, one for each of `HEADINGS`."""
+def _cells(row: Row) -> list[str]:
     case = row.case
     published = _time(case.stock.microseconds, case.tflop)
     what = [" ".join(dict.fromkeys((case.name, case.shape))), str(case.m)]
