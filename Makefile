@@ -12,7 +12,7 @@
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
-# make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
+# make modelled      what the timing model says of them: in modelled.json and in docs/benchmarks.md
 # make prove         checks of kernels and engines that have no valid record, and records what passed;
 #                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
 # make mutants       what the tests catch: writes the faults of tests/mutants one at a time; hours;
@@ -119,11 +119,11 @@ environments:
 	$(at_once) $(call tested,VENV_SGLANG)
 
 kernels: llvm venv-tests
-	$(BIN) -m hk_backend.kernels.toolchain.build
+	$(BIN) -m hk_backend.lab.toolchain.build
 	@$(MAKE) --no-print-directory modelled
 
 modelled: venv-tests
-	$(BIN) -m hk_backend.timing.catalogue_figures
+	$(BIN) -m hk_backend.lab.timing.catalogue_figures
 	$(BIN) -m bench_serving kernels --modelled --into docs/benchmarks.md
 
 clang_format = git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format
@@ -219,7 +219,7 @@ editable = env HK_NATIVE=0 $(call install,$(1)) --no-build-isolation -e '.[$(2)]
 
 # The native parts HK_NATIVE=$(1) for HK_ISA_LEVELS=$(2), unless the other environment, of the same
 # Python, has compiled them.
-SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
+SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip csrc/include/hk/args -type f)
 compiled = @theirs=$(VENV)/.stamps/$(@F); if [ $@ = $$theirs ] || [ ! -e $$theirs ] || \
   [ -n "$$(find $(SOURCES) -newer $$theirs)" ]; then requirements/step '$*: $(3)' \
   build/logs/$*-$(@F).log $(build_failed) env HK_NATIVE=$(1) HK_ISA_LEVELS=$(2) \

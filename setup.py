@@ -207,7 +207,9 @@ def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
 
 
 def launcher_objects(ninja: Ninja) -> list[str]:
-    return [ninja.compile(f"hip_{source.stem}", source) for source in sorted(HIP.glob("*.cpp"))]
+    arguments = f"-I{(ROOT / 'csrc' / 'include').resolve()}"  # the kernels' structs and grids
+    sources = sorted(HIP.glob("*.cpp"))
+    return [ninja.compile(f"hip_{source.stem}", source, arguments) for source in sources]
 
 
 def package_names(folder: Path) -> list[str]:
@@ -229,7 +231,7 @@ setup(
     package_dir={"hk_sglang": "integration/hk_sglang", "hk_vllm": "integration/hk_vllm"},
     package_data={
         "hk_backend": ["py.typed", "*.pyi"],
-        "hk_backend.kernels": ["gemm_costs.json", "codeobjects/*/*", "codeobjects/measure/*/*"],
+        "hk_backend.kernels": ["*.json", "codeobjects/*/*", "codeobjects/measure/*/*"],
         "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from hk_backend.bench import options
-from hk_backend.cli import errors
 from hk_backend.config import ConfigError
 from hk_backend.extras import missing
+from hk_backend.lab import options
+from hk_backend.terminal import errors
 
 if TYPE_CHECKING:
     from bench_serving.candidates import Candidate
     from bench_serving.engines import Engine
+    from hk_backend.lab.commands.benchmark import TimedSweep
 
 app = typer.Typer(
     cls=errors.Group,
@@ -88,13 +89,13 @@ def serve(
     _need_plots()
     from bench_serving import serve as suite
     from bench_serving.engines import ENGINES
-    from bench_serving.plan import Plan
+    from bench_serving.plan import ServingPlan
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
-    from hk_backend.bench import settings
-    from hk_backend.bench.parse import parse_numbers
+    from hk_backend.lab.bench import settings
+    from hk_backend.lab.options import parse_numbers
 
-    plan = Plan(
+    plan = ServingPlan(
         _installed(ENGINES[engine.value]),
         model,
         _candidates(backends),
@@ -137,7 +138,7 @@ def perplexity(
     candidates = _candidates(backends)
     if any(candidate.is_llama_cpp for candidate in candidates):
         raise typer.BadParameter("--backends: perplexity is measured of stock and hk")
-    plan = suite.Plan(
+    plan = suite.PerplexityPlan(
         _installed(ENGINES[engine.value]),
         models,
         candidates,
@@ -196,26 +197,26 @@ def kernels(
         _model_kernels(cases, threads, out, into)
     _refuse(context, ("cases", "into"), "only with --modelled")
     from bench_serving import kernels as suite
-    from hk_backend.bench import settings
-    from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
-    from hk_backend.bench.linear.sweep import Sweep as LinearSweep
-    from hk_backend.bench.parse import parse_names
     from hk_backend.devices import DeviceError
+    from hk_backend.lab.bench import settings
+    from hk_backend.lab.bench.attention.sweep import AttentionSweep
+    from hk_backend.lab.bench.linear.sweep import LinearSweep
+    from hk_backend.lab.options import parse_names
 
-    plans: dict[str, suite.Plan] = {
+    sweeps: dict[str, TimedSweep] = {
         "attention": AttentionSweep.parse(
             lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds
         ),
         "linear": LinearSweep.parse(layers, tokens, formats, weight_only, rounds),
     }
-    chosen = parse_names(operators, list(plans), "--operators")
+    chosen = parse_names(operators, list(sweeps), "--operators")
     settings.limit_isa(isa)
     with errors.in_one_line(console, ConfigError, DeviceError):
         settings.check_device()
     settings.use_threads(threads)
     failed = False
     for name in chosen:
-        rows = suite.measure(suite.OPERATORS[name], plans[name], out, _tell)
+        rows = suite.measure(suite.OPERATORS[name], sweeps[name], out, _tell)
         console.print((out / f"{name}.md").read_text(), markup=False, soft_wrap=True)
         console.print(f"written: {out}/{name}.json, {name}.md, {name}.png, {name}.svg")
         failed = failed or any(row.error for row in rows)
@@ -224,7 +225,7 @@ def kernels(
 
 def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
     """Model GPU kernels and linear layers, write the results and end the command."""
-    from bench_serving import modelled, modelled_linear
+    from bench_serving import modelled, modelled_document, modelled_linear
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
 
@@ -237,21 +238,23 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
         chosen = modelled.cases(kernels, others) if others or not cases else []
     except modelled.CaseError as error:
         raise typer.BadParameter(f"--cases: {error}") from None
-    with errors.in_one_line(console, report.DocumentError):
+    with errors.in_one_line(console, modelled_document.DocumentError):
         if chosen:
             rows = report.model(kernels, chosen, workers, out, _tell_aside)
             console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
             console.print(f"written: {out}/modelled.json, modelled.md, modelled.png, modelled.svg")
             failed = any(row.error for row in rows)
             if into:
-                report.put_into(into, rows)
+                text = modelled_document.kernels_text(rows)
+                modelled_document.put_into(into, modelled_document.KERNELS, text)
         if not cases or modelled_linear.WORD in words:
             table = modelled_linear.model(kernels, workers, out, _tell_aside)
             console.print((out / "modelled_linear.md").read_text(), markup=False, soft_wrap=True)
             console.print(f"written: {out}/modelled_linear.json, modelled_linear.md")
             failed = failed or any(row.error for row in table)
             if into:
-                modelled_linear.put_into(into, table)
+                text = modelled_document.linear_text(table)
+                modelled_document.put_into(into, modelled_document.LINEAR, text)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -31,8 +31,8 @@ from bench_serving.requests import Answer, Client
 from bench_serving.server import Backend, Server, differences, relevant_environment
 from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine
-from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
+from hk_backend.lab.bench.stopwatch import order_of_round
 from hk_backend.progress import pulse
 
 QUESTIONS = (

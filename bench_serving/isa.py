@@ -20,8 +20,8 @@ BEYOND: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Functions of torch.cpu that must return False, by environment variable and its value.
 
-Each value limits a process to one of HK's instruction sets (hk_backend/bench/isa.py). torch has no
-names for those with bfloat16.
+Each value limits a process to one of HK's instruction sets (hk_backend/lab/bench/isa.py). torch has
+no names for those with bfloat16.
 """
 
 

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bench_serving import plots
-from hk_backend.bench import settings
-from hk_backend.bench.attention import table as attention
-from hk_backend.bench.linear import table as linear
-from hk_backend.bench.tables import Comparison, markdown
-
-
-class Plan(Protocol):
-    """A sweep of `hk-backend bench attention` or `linear`."""
-
-    @property
-    def rounds(self) -> int: ...
-
-    def run(self, on_case: Callable[[str], object]) -> Iterator[Any]:
-        """Yields one row for each case and candidate, failed ones included."""
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention import table as attention
+from hk_backend.lab.bench.linear import table as linear
+from hk_backend.lab.commands.benchmark import TimedSweep, as_plain
+from hk_backend.lab.tables import Comparison, markdown
 
 
 @dataclass(frozen=True)
@@ -43,15 +34,17 @@ OPERATORS = {
 }
 
 
-def measure(operator: Operator, plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Any]:
-    """Run `plan` and write `<operator>.json`, `.md` and plots into `out`.
+def measure(
+    operator: Operator, sweep: TimedSweep, out: Path, tell: Callable[[str], object]
+) -> list[Any]:
+    """Run `sweep` and write `<operator>.json`, `.md` and plots into `out`.
 
     After an interrupt, the rows measured so far are written.
     """
-    environment = settings.environment(plan.rounds)
+    environment = settings.environment(sweep.rounds)
     rows: list[Any] = []
     try:
-        for row in plan.run(tell):
+        for row in sweep.run(tell):
             rows.append(row)
     finally:
         if rows:
@@ -71,8 +64,8 @@ def write(
 ) -> None:
     """Write `file` as `.json` and `.md`: the conditions of the benchmark, and its figures."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    report = {"environment": environment, "cases": [row.as_json() for row in rows]}
-    file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    report = json.dumps(as_plain(environment, rows), indent=2, allow_nan=False)
+    file.with_suffix(".json").write_text(f"{report}\n")
     named = ", ".join(f"{name} {value}" for name, value in environment.items() if value != "")
     file.with_suffix(".md").write_text(f"{summary}\n\n{named}\n\n{tables}")
 

@@ -15,9 +15,9 @@ from bench_serving.published import PANELS, Panel
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
 from hk_backend.kernels.entry import Fact
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.timing import calibration, model, standard
-from hk_backend.timing.busiest import Busiest, busiest
-from hk_backend.timing.launch import trace
+from hk_backend.lab.timing import calibration, model, standard
+from hk_backend.lab.timing.busiest import Busiest, busiest
+from hk_backend.lab.timing.launch import trace
 
 ARCH = "gfx950"
 KEYS = ("packed", "paged", "split", "tokens")
@@ -44,7 +44,7 @@ class CaseError(ValueError):
 
 
 @dataclass(frozen=True)
-class Case:
+class ModelledCase:
     """One shape of a panel, with the HK kernels that compute it; the launch takes one of them."""
 
     panel: Panel
@@ -84,10 +84,10 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelledKernel:
     """A case with the modelled figures of the kernel that serves it, or with its error."""
 
-    case: Case
+    case: ModelledCase
     kernel: str = ""
     tflops: float = 0.0
     microseconds: float = 0.0
@@ -137,7 +137,7 @@ class Row:
         }
 
 
-def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
+def cases(kernels: Catalogue, chosen: str = "") -> list[ModelledCase]:
     """Every published shape with each variant of HK's kernels; or those that `chosen` selects.
 
     A part of `chosen` between commas selects the cases whose names contain all of its words:
@@ -145,7 +145,7 @@ def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
     that selects nothing.
     """
     every = [
-        Case(panel, size, variant, _alternatives(kernels, panel, more))
+        ModelledCase(panel, size, variant, _alternatives(kernels, panel, more))
         for panel in PANELS
         for size in panel.shapes
         for variant, more in VARIANTS[panel.operator].items()
@@ -165,7 +165,9 @@ def _alternatives(kernels: Catalogue, panel: Panel, more: Mapping[str, Fact]) ->
     return found
 
 
-def run(chosen: Sequence[Case], workers: int, tell: Callable[[str], object]) -> Iterator[Row]:
+def run(
+    chosen: Sequence[ModelledCase], workers: int, tell: Callable[[str], object]
+) -> Iterator[ModelledKernel]:
     """Yields one row for each case, failed ones included; `workers` threads model them."""
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -177,14 +179,16 @@ def run(chosen: Sequence[Case], workers: int, tell: Callable[[str], object]) -> 
             pool.shutdown(cancel_futures=True)
 
 
-def _row(case: Case) -> Row:
+def _row(case: ModelledCase) -> ModelledKernel:
     shape = case.panel.shapes[case.size]
     try:
         entry, launch = standard.serving(case.kernels, shape, compute_units())
         found = model.time(trace(launch, threads=1))
     except (RuntimeError, ValueError) as error:
-        return Row(case, error=str(error))
-    return Row(case, entry.name, found.flops_per_second / 1e12, found.microseconds, busiest(found))
+        return ModelledKernel(case, error=str(error))
+    return ModelledKernel(
+        case, entry.name, found.flops_per_second / 1e12, found.microseconds, busiest(found)
+    )
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Linear layers of `kernels --modelled`: HK's modelled launches beside published times.
 
-The results are written as JSON, as Markdown, and as tables in a document.
+The results are written as JSON and as Markdown.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench_serving.kernels import write
-from bench_serving.modelled_report import environment, put_between
-from hk_backend.bench import tables
-from hk_backend.bench.gemm.compare import OnDevice, Row, summary
-from hk_backend.bench.gemm.timers import Clock
+from bench_serving.modelled_report import environment
 from hk_backend.kernels.catalogue import Catalogue
+from hk_backend.lab import tables
+from hk_backend.lab.bench.gemm.compare import LaunchComparison, PublishedSweep, summary
+from hk_backend.lab.bench.gemm.timers import Clock
+from hk_backend.lab.timing import calibration
 from hk_backend.measurements.launches import Launches
-from hk_backend.timing import calibration
 
 WORD = "linear"
 """Word of `--cases` that selects the linear layers."""
-BEGIN = "<!-- modelled linear layers: written by `make modelled` -->\n"
-END = "<!-- end of modelled linear layers -->\n"
 HEADINGS = ("layer", "M", "HK us", "published us", "ratio", "kernel", "splits")
 
 
-def model(kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], object]) -> list[Row]:
+def model(
+    kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], object]
+) -> list[LaunchComparison]:
     """Model every published case and write `modelled_linear.json` and `.md` into `out`."""
-    rows = list(OnDevice.parse(Clock(kernels.arch, workers), Launches()).run(tell))
+    rows = list(PublishedSweep.parse(Clock(kernels.arch, workers), Launches()).run(tell))
     write(out / "modelled_linear", environment(kernels), rows, f"{summary(rows)}.", table_of(rows))
     return rows
 
 
-def table_of(rows: Sequence[Row]) -> str:
+def table_of(rows: Sequence[LaunchComparison]) -> str:
     """Markdown with one table for each format and source of published figures."""
     error = calibration.error_of("gemm") or 0.0
     parts = [
@@ -47,11 +47,11 @@ def table_of(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[LaunchComparison]) -> str:
     return tables.markdown(HEADINGS, map(_cells, rows))
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: LaunchComparison) -> list[str]:
     case = row.case
     published = _time(case.stock.microseconds, case.tflop)
     what = [" ".join(dict.fromkeys((case.name, case.shape))), str(case.m)]
@@ -65,8 +65,3 @@ def _cells(row: Row) -> list[str]:
 
 def _time(microseconds: float, tflop: float) -> str:
     return f"{microseconds:.4g} ({tables.rate(tflop / microseconds * 1e6)})"
-
-
-def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Write the tables between `BEGIN` and `END`. Raises `DocumentError` if these are missing."""
-    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{table_of(rows)}")

@@ -1,4 +1,4 @@
-"""Writes the rows of `kernels --modelled` as JSON, Markdown, plots, and tables in a document."""
+"""Writes the rows of `kernels --modelled` as JSON, Markdown and plots."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bench_serving.kernels import write
-from bench_serving.modelled import BASE, Case, Row, run
+from bench_serving.modelled import BASE, ModelledCase, ModelledKernel, run
 from bench_serving.plots import plot_modelled
-from hk_backend.bench import tables
 from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.timing import calibration
+from hk_backend.lab import tables
+from hk_backend.lab.timing import calibration
 
 NOTE = (
     "Published figures are measurements on an MI355X, in bf16. In brackets: the ratio to the best "
@@ -20,26 +20,20 @@ NOTE = (
     f"own `{BASE}`. Bold: below 1. ±: the model's error (rms) on published figures. None of them "
     "is of a cache, so the error of what is behind a semicolon is unknown."
 )
-BEGIN = "<!-- modelled kernels: written by `make modelled` -->\n"
-END = "<!-- end of modelled kernels -->\n"
-
-
-class DocumentError(ValueError):
-    """The document has no place for the tables."""
 
 
 def model(
     kernels: Catalogue,
-    cases: Sequence[Case],
+    cases: Sequence[ModelledCase],
     workers: int,
     out: Path,
     tell: Callable[[str], object],
-) -> list[Row]:
+) -> list[ModelledKernel]:
     """Model the cases and write `modelled.json`, `.md` and plots into `out`.
 
     After an interrupt, the rows modelled so far are written.
     """
-    rows: list[Row] = []
+    rows: list[ModelledKernel] = []
     try:
         for row in run(cases, workers, tell):
             rows.append(row)
@@ -61,13 +55,13 @@ def environment(kernels: Catalogue) -> dict[str, Any]:
     }
 
 
-def _write(environment: dict[str, Any], rows: Sequence[Row], file: Path) -> None:
+def _write(environment: dict[str, Any], rows: Sequence[ModelledKernel], file: Path) -> None:
     write(file, environment, rows, f"{summary(rows)}.", tables_of(rows))
     said = dict.fromkeys(calibration.statement(row.case.panel.operator) for row in rows)
     plot_modelled(rows, f"HK: {'; '.join(said)}. Others: as they published.", file)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[ModelledKernel]) -> str:
     """One line: how many rows are ahead of the best published kernel, and how many behind."""
     good = [row for row in rows if not row.error]
     wins, failed = sum(row.ratio >= 1 for row in good), len(rows) - len(good)
@@ -79,7 +73,7 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{line}; {close} within the model's error of it; smallest ratio {smallest:.2f}"
 
 
-def tables_of(rows: Sequence[Row]) -> str:
+def tables_of(rows: Sequence[ModelledKernel]) -> str:
     """Markdown with one table for each panel.
 
     A table has HK's rates with their ratio to the best published one, the busiest unit, and the
@@ -94,7 +88,7 @@ def tables_of(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[ModelledKernel]) -> str:
     panel = rows[0].case.panel
     sizes = sorted({row.case.size for row in rows})
     found = {(row.case.variant, row.case.size): row for row in rows}
@@ -114,40 +108,21 @@ def _table(rows: Sequence[Row]) -> str:
     return tables.markdown(["TFLOP/s, N =", *map(str, sizes)], lines)
 
 
-def _cell(row: Row | None, base: Row | None) -> str:
+def _cell(row: ModelledKernel | None, base: ModelledKernel | None) -> str:
     """The cell of a row; `base`: the row of the variant that this one is compared with."""
     if row is None or row.error:
         return tables.FAILED if row else ""
-    ratios = ", ".join(map(_ratio, filter(None, [row.ratio, row.ratio_modelled])))
+    ratios = ", ".join(map(bold_below_one, filter(None, [row.ratio, row.ratio_modelled])))
     if base and not base.error and base is not row:
-        ratios += f"; {_ratio(row.tflops / base.tflops)}"
+        ratios += f"; {bold_below_one(row.tflops / base.tflops)}"
     return f"{row.tflops:.0f} ({ratios})"
 
 
-def _ratio(ratio: float) -> str:
+def bold_below_one(ratio: float) -> str:
+    """A ratio to two digits; bold if these are below 1."""
     text = f"{ratio:.2f}"
     return text if float(text) >= 1 else f"**{text}**"
 
 
-def _busiest(row: Row | None) -> str:
+def _busiest(row: ModelledKernel | None) -> str:
     return f"{row.busiest.name} {row.busiest.share:.0%}" if row and row.busiest else ""
-
-
-def put_into(document: Path, rows: Sequence[Row]) -> None:
-    """Write the summary and the tables between `BEGIN` and `END` of a document.
-
-    Raises `DocumentError` if these lines are missing.
-    """
-    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{tables_of(rows)}")
-
-
-def put_between(document: Path, first: str, last: str, text: str) -> None:
-    """Replace the text between two lines of a document.
-
-    Raises `DocumentError` if a line is missing.
-    """
-    before, begin, rest = document.read_text().partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise DocumentError(f"{document}: no lines {first.strip()} and {last.strip()}")
-    document.write_text(f"{before}{first}\n{text}\n{last}{after}")

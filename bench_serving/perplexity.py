@@ -20,8 +20,8 @@ from bench_serving.engines import Engine
 from bench_serving.requests import Client
 from bench_serving.server import Server, ServerError
 from hk_backend import machine
-from hk_backend.bench.tables import markdown
 from hk_backend.cli import status
+from hk_backend.lab.tables import markdown
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.perplexity import windows
 from hk_backend.quantize.source import weight_files
@@ -32,7 +32,7 @@ CONTEXT = 2048
 
 
 @dataclass(frozen=True)
-class Plan:
+class PerplexityPlan:
     """The checkpoints and the text to measure, checked by the command line.
 
     `skip`: number of tokens left out at the text's beginning, on which a method was calibrated.
@@ -50,7 +50,7 @@ class Plan:
 
 
 @dataclass
-class Row:
+class PerplexityResult:
     """One checkpoint, served by one candidate.
 
     `scores`: log-probability of each scored token. `ratio`: perplexity over the first row's.
@@ -69,7 +69,7 @@ class Row:
     def perplexity(self) -> float:
         return math.exp(-math.fsum(self.scores) / len(self.scores))
 
-    def compare(self, first: Row) -> None:
+    def compare(self, first: PerplexityResult) -> None:
         """Set `ratio` and `spread` against the `first` row.
 
         The spread assumes that tokens' differences are independent. They are so only nearly, so the
@@ -87,7 +87,9 @@ class PlanError(RuntimeError):
     """The text or the models do not fit what was asked; the message says what would."""
 
 
-def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
+def measure(
+    plan: PerplexityPlan, out: Path, tell: Callable[[str], object]
+) -> list[PerplexityResult]:
     """Run `plan` and write `perplexity.json` and `perplexity.md` into `out`.
 
     Raises:
@@ -98,7 +100,7 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
     texts = [tokens_of(plan, model) for model in plan.models]
     if any(text != texts[0] for text in texts):
         raise PlanError("the models cut the text into different tokens: measure them apart")
-    rows: list[Row] = []
+    rows: list[PerplexityResult] = []
     for model in plan.models:
         for candidate in plan.candidates:
             tell(f"serving {model.name}, {candidate.name}")
@@ -130,7 +132,7 @@ def check_models(models: Sequence[Path]) -> None:
             raise PlanError(f"{model} sees {seen} tokens: expected {CONTEXT} or more")
 
 
-def tokens_of(plan: Plan, model: Path) -> list[int]:
+def tokens_of(plan: PerplexityPlan, model: Path) -> list[int]:
     """The tokens to measure, and one before them.
 
     Raises:
@@ -145,7 +147,9 @@ def tokens_of(plan: Plan, model: Path) -> list[int]:
     return found[plan.skip : plan.skip + plan.tokens + 1]
 
 
-def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out: Path) -> Row:
+def served(
+    plan: PerplexityPlan, model: Path, candidate: Candidate, tokens: list[int], out: Path
+) -> PerplexityResult:
     """Serve `model` with `candidate` and score `tokens`."""
     log = out / "logs" / f"{model.name}-{candidate.name.replace(':', '-')}.log"
     arguments = [*plan.engine.demo_arguments, *plan.server_arguments]
@@ -153,7 +157,7 @@ def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out
         before = counters.read(server.url)
         scores = scores_of(Client(server, plan.engine), tokens)
         share = routed(server, before)
-    return Row(model.name, candidate.name, bytes_of(model), scores, share)
+    return PerplexityResult(model.name, candidate.name, bytes_of(model), scores, share)
 
 
 def bytes_of(model: Path) -> int:
@@ -200,12 +204,12 @@ def scores_of(client: Client, tokens: list[int]) -> list[float]:
 HEADINGS = ("model", "candidate", "MB", "perplexity", "of the first", "routed")
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[PerplexityResult]) -> str:
     """A Markdown table; the second figure of a ratio is its standard error."""
     return markdown(HEADINGS, [cells(row) for row in rows])
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: PerplexityResult) -> list[str]:
     share = "" if row.routed_share is None else f"{row.routed_share:.1%}"
     ratio = f"{row.ratio:.4f} ± {row.spread:.4f}"
     return [
@@ -218,7 +222,7 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def write(plan: Plan, rows: Sequence[Row], out: Path) -> None:
+def write(plan: PerplexityPlan, rows: Sequence[PerplexityResult], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {
         "text": plan.text.name,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bench_serving.candidates import Candidate
 from bench_serving.engines import Engine
-from hk_backend.bench.timing import order_of_round
+from hk_backend.lab.bench.stopwatch import order_of_round
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServingPlan:
     """The servers and requests to measure, checked by the command line."""
 
     engine: Engine

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.engines.base import THROUGHPUT
-from bench_serving.modelled import KEYS
-from bench_serving.modelled import Row as ModelledRow
+from bench_serving.modelled import KEYS, ModelledKernel
 from bench_serving.points import METRICS, Point
-from hk_backend.bench.attention.measure import Row
-from hk_backend.bench.linear.measure import Row as LinearRow
+from hk_backend.lab.bench.attention.measure import AttentionTiming
+from hk_backend.lab.bench.linear.measure import LinearTiming
 
 COLORS = {
     "stock": "#767676",
@@ -77,7 +76,7 @@ def _serving_line(
                   label=f"{name}: failed")  # fmt: skip
 
 
-def plot_attention(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
+def plot_attention(rows: Sequence[AttentionTiming], title: str, path: Path) -> list[Path]:
     """GFLOP/s against the length: a panel per dtype, head size and heads."""
     kinds = [row for row in rows if row.kv == "packed"]
     panels = list(dict.fromkeys(_panel(row) for row in kinds))
@@ -100,7 +99,7 @@ def plot_attention(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
     return _save(figure, axes.flat, title, path)
 
 
-def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]:
+def plot_linear(rows: Sequence[LinearTiming], title: str, path: Path) -> list[Path]:
     """GFLOP/s against the number of tokens: a panel per layer, a line per weight format."""
     layers = list(dict.fromkeys(row.case.layer for row in rows))
     figure, axes = _grid(len(layers))
@@ -123,7 +122,7 @@ def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]
     return _save(figure, axes.flat, title, path)
 
 
-def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[Path]:
+def plot_modelled(rows: Sequence[ModelledKernel], title: str, path: Path) -> list[Path]:
     """TFLOP/s against N: modelled lines of HK with an error band, and published ones of others.
 
     HipKittens also has a modelled line.
@@ -148,7 +147,7 @@ def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[P
     return _save(figure, axes.flat, title, path)
 
 
-def _modelled_line(axis: Any, line: Sequence[ModelledRow]) -> None:
+def _modelled_line(axis: Any, line: Sequence[ModelledKernel]) -> None:
     """Draw a modelled line of HK.
 
     The line's style shows the layout of the keys; its colour shows the type they are stored in.
@@ -178,7 +177,7 @@ def _grid(panels: int) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _panel(row: Row) -> str:
+def _panel(row: AttentionTiming) -> str:
     case = row.case
     return f"{case.dtype}, d={case.head_size}, heads {case.num_heads}/{case.num_kv_heads}"
 

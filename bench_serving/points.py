@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
 from bench_serving.server import LLAMA_CPP
-from hk_backend.bench.tables import markdown
+from hk_backend.lab.tables import markdown
 
 METRICS = {
     THROUGHPUT: ("throughput", "tok/s"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hk_backend.bench.gemm.published import BF16_SQUARES
-from hk_backend.timing.standard import batch, square
-from hk_backend.timing.workloads import attention, gemm
+from hk_backend.lab.bench.gemm.published import BF16_SQUARES
+from hk_backend.lab.timing.standard import batch, square
+from hk_backend.lab.timing.workloads import attention, gemm
 
 HIPKITTENS = "HipKittens' repository (analysis/attn/fwd, analysis/bf16_gemm; November 2025)"
 AITER = "AITER's own table of its assembly kernel"

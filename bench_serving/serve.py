@@ -19,7 +19,7 @@ import httpx
 
 from bench_serving import counters
 from bench_serving.engines import Load
-from bench_serving.plan import Plan
+from bench_serving.plan import ServingPlan
 from bench_serving.points import METRICS, Point, Run, document, summarize
 from bench_serving.server import (
     ROOT,
@@ -38,7 +38,7 @@ NEEDED = (*METRICS, "total_input_tokens", "total_output_tokens")
 
 
 def measure(
-    plan: Plan, out: Path, tell: Callable[[str], object]
+    plan: ServingPlan, out: Path, tell: Callable[[str], object]
 ) -> tuple[list[Point], dict[str, str]]:
     """Run `plan` and write `serve.json` and `serve.md` into `out`; `tell` gets progress messages.
 
@@ -86,7 +86,7 @@ def measure(
     return points, named
 
 
-def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
+def facts(plan: ServingPlan, report: Mapping[str, Any]) -> dict[str, str]:
     """The conditions that the numbers depend on, in words, for tables and plots."""
     versions = [f"{name} {version}" for name, version in report["versions"].items() if version]
     cores = {name: server["cores"] for name, server in report["servers"].items()}
@@ -110,7 +110,7 @@ def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def versions(plan: Plan) -> dict[str, str | None]:
+def versions(plan: ServingPlan) -> dict[str, str | None]:
     """The versions that `hk-backend status` shows, and llama.cpp's if it takes part."""
     found = status.versions()
     if any(candidate.is_llama_cpp for candidate in plan.candidates):
@@ -118,7 +118,7 @@ def versions(plan: Plan) -> dict[str, str | None]:
     return found
 
 
-def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
+def run_client(server: Server, plan: ServingPlan, run: Run, out: Path) -> Run:
     """Run the engine's client on `server`; store its results in `run`, or why it failed."""
     name = f"{run.backend.replace(':', '-')}-{run.input_len}-{run.concurrency}-{run.turn}.json"
     result = out / "runs" / name
@@ -174,7 +174,7 @@ def fail_other_prompts(runs: Sequence[Run]) -> list[Run]:
     return found
 
 
-def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
+def load_of(server: Server, plan: ServingPlan, run: Run, result: Path) -> Load:
     """The client's load: the same requests for every backend of a round."""
     return Load(
         server.url,
@@ -189,7 +189,7 @@ def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
     )
 
 
-def metrics_of(result: dict[str, Any], plan: Plan) -> dict[str, float]:
+def metrics_of(result: dict[str, Any], plan: ServingPlan) -> dict[str, float]:
     """The numbers in a client's result.
 
     Raises:

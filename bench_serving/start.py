@@ -12,14 +12,14 @@ from bench_serving.candidates import Candidate
 from bench_serving.engines import LlamaCpp
 from bench_serving.engines.base import options
 from bench_serving.llamacpp.formats import EXTRA, UNQUANTIZED
-from bench_serving.plan import Plan
+from bench_serving.plan import ServingPlan
 from bench_serving.server import LLAMA_CPP, NOT_BOUND, Server, ServerError
 from hk_backend.extras import missing
 
 Tell = Callable[[str], object]
 
 
-def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Server]:
+def start(stack: ExitStack, plan: ServingPlan, out: Path, tell: Tell) -> dict[str, Server]:
     """Start a server for each candidate, the engine's first; `stack` ends them and their files.
 
     Raises:
@@ -45,7 +45,7 @@ def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Serv
     return servers
 
 
-def llama_cpp(candidate: Candidate, plan: Plan, file: Path, log: Path, cores: str) -> Server:
+def llama_cpp(candidate: Candidate, plan: ServingPlan, file: Path, log: Path, cores: str) -> Server:
     """llama.cpp's server over a GGUF `file`, for the load of `plan`.
 
     `cores`: cores to bind threads to, as `Server.threads` lists them.
@@ -57,7 +57,7 @@ def llama_cpp(candidate: Candidate, plan: Plan, file: Path, log: Path, cores: st
     return Server(LlamaCpp(plan.engine), file, candidate.backend, dtype, log, options(load))
 
 
-def _convert(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Path]:
+def _convert(stack: ExitStack, plan: ServingPlan, out: Path, tell: Tell) -> dict[str, Path]:
     """Write the GGUF file of each llama.cpp candidate; returns the files by candidate."""
     wanting = [candidate for candidate in plan.candidates if candidate.is_llama_cpp]
     if not wanting:

@@ -6,7 +6,8 @@ call raises `HipError` (hk_backend/devices/hip/library.py), an unusable runtime 
 
 import torch
 
-from hk_backend.kernels.grid import Grid, Program
+Grid = tuple[int, int, int]
+"""Workgroups in x, y and z."""
 
 def runtime_of(user: str) -> str:
     """The path of the HIP library that the mapped library `user` (a path) calls, by `dladdr`.
@@ -60,15 +61,18 @@ class Library:
     def synchronise(self, stream: int) -> None:
         """Wait for a stream. Never on the way of a request."""
 
-class GridProgram:
-    """A grid formula, for tests; a `Kernel` has its own."""
+class GridFunction:
+    """Computes the workgroups of a kernel's launches."""
 
-    names: list[str]
-    def __init__(self, program: Program) -> None: ...
-    def evaluate(self, values: dict[str, int]) -> list[int]:
-        """The grid's x, y and z.
+    def __init__(self, name: str, tile: tuple[int, ...]) -> None:
+        """The function `name` of csrc/hip/grid.cpp, for a tile of (rows, columns, depth).
 
-        Raises `ValueError` if one is negative or exceeds 32 bits, or if the formula divides by 0.
+        Raises `ValueError` if there is none, or the tile is empty.
+        """
+    def of(self, argument: bytes) -> Grid:
+        """Workgroups of a launch with this packed argument.
+
+        Raises `ValueError` if one dimension exceeds 32 bits, or the argument has another size.
         """
 
 class Kernel:
@@ -78,109 +82,61 @@ class Kernel:
         self,
         library: Library,
         index: int,
-        compute_units: int,
         function: int,
         block: int,
         dynamic_lds: int,
-        grid: Program,
-        constants: dict[str, int],
+        grid: GridFunction,
     ) -> None:
-        """A kernel on a device with `compute_units` compute units.
+        """A kernel that has been loaded on the device."""
+    def launch(self, stream: int, argument: bytes) -> None:
+        """Enqueue the kernel.
 
-        `constants`: values of the names in the grid's formula that belong to the kernel.
+        Raises `DeviceError` if the stream is another device's.
         """
-
-def launch(kernels: list[Kernel], stream: int, sizes: dict[str, int], argument: bytes) -> None:
-    """Enqueue one of `kernels`, which compute the same with tiles of other sizes.
-
-    Args:
-        kernels: kernels of one device, the largest tile first. The first one whose grid gives every
-            compute unit two workgroups is enqueued, or else the last one.
-        sizes: values of the names in the grids' formulas that are no constants.
-
-    Raises `DeviceError` if the stream is another device's, `ValueError` if a name has no value.
-    """
 
 class Step:
     """Values that all launches of an engine's step on device `index` share.
 
-    `values`: in the order of `Prepared`'s `step_places`. `rows`: fewest rows of each tensor.
+    `values`: in the order that recordings know them in. `rows`: fewest rows of each tensor.
     """
 
     def __init__(self, index: int, values: list[int], rows: int) -> None: ...
 
-class Prepared:
-    """A launch that is prepared once and repeated with other addresses."""
+Numbers = tuple[int, int, int]
+
+class Recording:
+    """Launches that follow each other, recorded once and repeated on other tensors."""
 
     def __init__(
         self,
-        kernels: list[Kernel],
-        argument: bytes,
-        step_places: list[tuple[int, int]],
-        step_grid: dict[str, int],
-        sizes: dict[str, int],
-        tensors: list[tuple[torch.Tensor, int, bool]],
+        launches: list[tuple[Kernel, bytes, list[Numbers], list[Numbers]]],
+        tensors: list[tuple[torch.Tensor | None, bool]],
         alignment: int,
     ) -> None:
-        """The part of a launch that does not change.
+        """The part of the launches that does not change.
 
         Args:
-            kernels: the kernels that `launch` chooses from, anew for each launch.
-            argument: the kernel's argument, complete but for a step's values and the tensors'
-                addresses.
-            step_places: (offset, bytes) in `argument` of each value of a step; (0, 0): nowhere.
-            step_grid: names in the grids' formulas that are values of a step, with their index.
-            sizes: values of the other names in the grids' formulas.
-            tensors: for each tensor, an example that the launch's tensor must resemble, the offset
-                of its address, and whether it must have as many rows as the example; otherwise it
-                must have the step's rows at least.
+            launches: for each launch its kernel and its argument, the addresses in it (number of
+                the tensor, byte of the tensor, offset in the argument), and the values of a step in
+                it (number of the value, offset in the argument, bytes).
+            tensors: for each tensor an example that a repetition's tensor must resemble, and
+                whether it must have as many rows. Otherwise it must have at least those of the
+                step, or without a step at least as many.
             alignment: bytes that addresses must be multiples of.
         """
     def launch(
         self,
-        step: Step,
         stream: int,
-        tensors: tuple[torch.Tensor, ...],
+        tensors: tuple[torch.Tensor | None, ...],
+        step: Step | None = None,
         addresses: list[int] | None = None,
     ) -> bool:
-        """Enqueue the launch on a stream of the device.
+        """Enqueue the launches on a stream of the device.
 
         Args:
             addresses: the tensors' addresses on the device, if they differ from their own.
 
         Returns:
             False, with nothing enqueued, if a tensor has another layout, dtype or device, an
-            address is not aligned, or the step is of another device.
-        """
-
-class Repeated:
-    """Launches that follow each other, prepared once and repeated on other tensors."""
-
-    def __init__(
-        self,
-        launches: list[tuple[Kernel, dict[str, int], bytes, list[tuple[int, int, int]]]],
-        tensors: tuple[torch.Tensor | None, ...],
-        exact: int,
-        alignment: int,
-    ) -> None:
-        """The part of the launches that does not change.
-
-        Args:
-            launches: for each launch its kernel, the names in its grid's formula, its argument, and
-                the addresses in it: (number of the tensor, byte of the tensor, offset in the
-                argument).
-            tensors: examples that the tensors of a repetition must resemble.
-            exact: number of first tensors that must have as many rows as their example; the others
-                must have as many at least.
-            alignment: bytes that addresses must be multiples of.
-        """
-    def launch(
-        self,
-        stream: int,
-        tensors: tuple[torch.Tensor | None, ...],
-        addresses: list[int] | None = None,
-    ) -> bool:
-        """Enqueue the launches on a stream of the device.
-
-        `addresses` and the result have the same meaning as in `Prepared.launch`.
+            address is not aligned, or the step is of another device or has too few values.
         """

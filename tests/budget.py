@@ -1,10 +1,11 @@
-"""What `make test` may execute on the emulator: counted in every process, one sum, red above it.
+"""Wave instructions that `make test` may execute on the emulator: counted in every process, one
+sum, red above the budget.
 
-A pytest plugin that tests/conftest.py registers. Each launch is counted by the emulator itself, in
-instructions of a wave, and put down to the kernel's operator and arch, and to the test's file;
+A pytest plugin that tests/conftest.py registers. The emulator itself counts each launch, in
+instructions of a wave. They are put down to the kernel's operator and arch, and to the test's file;
 small kernels of the tests are "tests". pytest-xdist's workers hand their counts to the controller.
-Slow tests are not in the budget: with one of them in a session the table is printed and no more.
-Nor are engines, whose emulated devices run in processes of their own.
+Slow tests are not in the budget: a session with one of them only prints the table. Nor are engines,
+whose emulated devices run in processes of their own.
 
 Sessions of one `make test` share the budget through the file that HK_TEST_LEDGER names, a line for
 each session: the one that exceeds it is red.
@@ -32,7 +33,7 @@ OVER_BUDGET = 6
 
 
 class Account(NamedTuple):
-    """Who used instructions."""
+    """A user of instructions."""
 
     operator: str
     arch: str
@@ -40,7 +41,7 @@ class Account(NamedTuple):
 
 
 class Ledger:
-    """The hooks, and what was counted so far."""
+    """The plugin's hooks, and the counts so far."""
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
@@ -51,7 +52,7 @@ class Ledger:
         count_launches(self.add)
 
     def add(self, kernel: str, arch: str, instructions: int) -> None:
-        """A launch of `kernel` by the test that runs."""
+        """Count a launch of `kernel` for the test that runs."""
         self.used[Account(operators(arch).get(kernel, "tests"), arch, self._file)] += instructions
 
     @property
@@ -75,11 +76,11 @@ class Ledger:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """The controller: a worker of pytest-xdist has finished."""
+        """Take the counts of a worker of pytest-xdist that has finished."""
         self._take(getattr(node, "workeroutput", {}))  # a worker that crashed has none
 
     def _take(self, other: dict[str, Any]) -> None:
-        """What another process counted."""
+        """Add the counts of another process."""
         self.slow = self.slow or other.get("slow", False)
         for account, instructions in other.get("wave_instructions", ()):
             self.used[Account(*account)] += instructions
@@ -114,7 +115,7 @@ class Ledger:
             terminalreporter.write_line(line, red=self.over)
 
     def table(self) -> list[str]:
-        """Who used what, and of how much."""
+        """Lines that say which kernels and files used the instructions."""
         families: Counter[str] = Counter()
         files: Counter[str] = Counter()
         for account, instructions in self.used.items():
@@ -135,7 +136,7 @@ def millions(instructions: int) -> str:
 
 @functools.cache
 def operators(arch: str) -> dict[str, str]:
-    """From the shipped kernels' symbols to their operators."""
+    """Operators of the shipped kernels, by symbol."""
     from hk_backend.kernels import arches, catalogue
 
     if arch not in arches():
@@ -144,11 +145,11 @@ def operators(arch: str) -> dict[str, str]:
 
 
 Add = Callable[[str, str, int], None]
-"""Of kernel, arch and instructions."""
+"""A function of kernel, arch and instructions."""
 
 
 def count_launches(add: Add) -> None:
-    """From now on each launch on an emulated machine tells `add`."""
+    """Make each launch on an emulated machine tell `add`."""
     from hk_backend import _emulator
 
     launch = _emulator.Machine.launch
@@ -172,7 +173,8 @@ class HipCounts:
         self._seen: dict[str, int] = {}
 
     def watch(self) -> None:
-        """Once its module was imported by somebody: be asked before anything is forgotten."""
+        """Wrap the library's methods once somebody has imported its module, so that nothing is
+        forgotten uncounted."""
         module = sys.modules.get("hk_backend.devices.hip.emulated")
         if module is None or hasattr(module.EmulatedLibrary, "counted"):
             return

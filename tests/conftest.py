@@ -1,10 +1,9 @@
-"""No test may skip, but for reasons that this file knows: the processor lacks its instructions, it
-compares bytes with the shipped code objects and another compiler made those, or it builds for a
-Python that is not here.
+"""Fixtures and plugins of all tests. No test may skip, except for lack of instructions, of the
+shipped code objects' compiler, or of a Python to build for.
 
-The number of skips is pinned by that: none where the machine has AVX-512, the compiler that the
-catalogue names and every Python, elsewhere exactly the tests of what it lacks. Any other skip is
-reported as a failure, also one at import (a missing package must not make a test file vanish).
+So the number of skips is known: none on a complete machine, elsewhere exactly the tests of what it
+lacks. Any other skip is reported as a failure, also one at import: a missing package must not make
+a test file vanish.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ import pytest
 
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import LIMITS, usable_isas
+from hk_backend.lab.toolchain import compiler
+from hk_backend.lab.toolchain.compiler import Toolchain
 from hk_backend.routing import metrics_directory
 from tests import forked
 from tests.budget import Ledger
@@ -34,7 +35,7 @@ from tests.suite.parts import NOT_SLOW
 def pytest_configure(config: pytest.Config) -> None:
     # HK serves wherever it can: tests must not depend on what this machine's CPU is faster at
     os.environ.setdefault("HK_EVIDENCE", "ignore")
-    # what one test measures must not decide another, nor reach the user's own folder
+    # measurements of one test must not decide another, nor reach the user's own folder
     folder = TemporaryDirectory(prefix="hk-measurements-")
     if os.environ.setdefault("HK_CACHE_DIR", folder.name) == folder.name:
         config.add_cleanup(folder.cleanup)
@@ -65,17 +66,23 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[forked.Progr
         yield found
 
 
+@pytest.fixture(scope="session")
+def tools() -> Toolchain:
+    """The compiler of the GPU kernels, and LLVM's tools."""
+    return compiler.find()
+
+
 @pytest.fixture(autouse=True)
 def own_logger() -> Generator[None, None, None]:
-    """A plugin that is registered takes our logger: the test gives it back."""
+    """Restore our logger, which a registered plugin takes."""
     yield
     logging.getLogger("hk_backend").parent = logging.getLogger()
 
 
 @pytest.fixture(autouse=True)
 def same_variables() -> Generator[None, None, None]:
-    """A test that leaves HK_* variables otherwise than it found them fails: they would decide how
-    later tests of the process run."""
+    """Fail a test that leaves HK_* variables changed: they would decide how later tests of the
+    process run."""
     before = hk_variables()
     yield
     left = hk_variables()
@@ -86,7 +93,7 @@ def same_variables() -> Generator[None, None, None]:
 
 
 def hk_variables() -> dict[str, str]:
-    """All but the folder of metrics, which a process sets for its children when it first counts."""
+    """All HK_* variables but the folder of metrics, which a process sets for its children."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -96,7 +103,8 @@ def hk_variables() -> dict[str, str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Imported modules stay: looking for garbage among them takes a fifth of collection's time."""
+    """Switch off garbage collection meanwhile: looking among imported modules takes a fifth of the
+    time."""
     gc.disable()
     try:
         return (yield)
@@ -162,7 +170,7 @@ def lacks_compiler(item: pytest.Item) -> bool:
     if item.get_closest_marker("same_compiler") is None:
         return False
     from hk_backend.kernels import arches, catalogue
-    from hk_backend.kernels.toolchain import compiler
+    from hk_backend.lab.toolchain import compiler
 
     made_by = {entry.compiler for arch in arches() for entry in catalogue(arch).kernels}
     return made_by != {compiler.find().version}

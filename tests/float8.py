@@ -1,4 +1,4 @@
-"""Conversion to float8 as hardware writes a cache: what is too large becomes the largest number.
+"""Conversion to float8 as hardware writes a cache: too large numbers become the largest one.
 
 torch's own conversion to float8_e4m3fn does so from some version between 2.7 and 2.13 on, and
 before that made NaN of it. Its float8_e5m2 has infinities, its fnuz types make NaN.

@@ -21,7 +21,7 @@ MODULES = ("torch", "hk_backend.ops", "hk_backend.devices", "tests.ops.oracle")
 
 @dataclass(frozen=True)
 class Done:
-    """How a program ended, negative if by a signal; what it printed; what else was written."""
+    """The end of a program: its exit code, negative for a signal, its output, and its log."""
 
     exit_code: int
     printed: str

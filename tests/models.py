@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "models"
-"""Where SmolLM2 is kept between runs; ignored by git."""
+"""Folder that keeps SmolLM2 between runs; git ignores it."""
 
 VOCABULARY = 10_240
 """`vllm bench latency` draws token ids up to 10,000."""

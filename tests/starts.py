@@ -29,12 +29,12 @@ def note_start(engine: str) -> None:
 
 
 def forget() -> None:
-    """Starts are noted no longer."""
+    """Stop noting starts."""
     os.environ.pop(VARIABLE, None)
 
 
 class Starts:
-    """The hooks. `bounded`: more starts than `MOST` are red."""
+    """The plugin's hooks. `bounded`: more starts than `MOST` are red."""
 
     def __init__(self, config: pytest.Config, *, bounded: bool) -> None:
         self._bounded = bounded

@@ -51,54 +51,36 @@ def test_a_variable_that_is_none_of_ours_is_named(
     assert unknown_variables() == [f"{name} is not a variable of hk_backend: {hint}"]
 
 
-EVERYTHING = frozenset(ROUTES)
-VALID = [
-    ("HK_BACKEND", "", "backend", frozenset()),
-    ("HK_BACKEND", "0", "backend", frozenset()),
-    ("HK_BACKEND", "1", "backend", EVERYTHING),
-    ("HK_BACKEND", " 1 ", "backend", EVERYTHING),
-    ("HK_BACKEND", "attention", "backend", frozenset({"attention"})),
-    ("HK_BACKEND", " attention , attention", "backend", frozenset({"attention"})),
-    *[("HK_DEVICE", device, "device", device) for device in DEVICES],
-    ("HK_STRICT", "", "strict", 0),
-    ("HK_STRICT", "0", "strict", 0),
-    ("HK_STRICT", "1", "strict", 1),
-    ("HK_CHECK", "0", "check", 0.0),
-    ("HK_CHECK", "0.01", "check", 0.01),
-    ("HK_CHECK", "1", "check", 1.0),
-    ("HK_EVIDENCE", "", "evidence", "measure"),
-    ("HK_EVIDENCE", "measure", "evidence", "measure"),
-    ("HK_EVIDENCE", "ignore", "evidence", "ignore"),
-]
+ATTENTION = frozenset({"attention"})
+VALUES = {
+    "backend": {
+        "": frozenset(), "0": frozenset(), "1": frozenset(ROUTES), " 1 ": frozenset(ROUTES),
+        "attention": ATTENTION, " attention , attention": ATTENTION,
+    },
+    "device": dict(zip(DEVICES, DEVICES, strict=True)),
+    "strict": {"": 0, "0": 0, "1": 1},
+    "check": {"0": 0.0, "0.01": 0.01, "1": 1.0},
+    "evidence": {"": "measure", "measure": "measure", "ignore": "ignore"},
+}  # fmt: skip
+VALID = [(field, *pair) for field, values in VALUES.items() for pair in values.items()]
 
 
-@pytest.mark.parametrize(("variable", "text", "field", "value"), VALID)
+@pytest.mark.parametrize(("field", "text", "value"), VALID)
 def test_valid_values(
-    variable: str, text: str, field: str, value: object, monkeypatch: pytest.MonkeyPatch
+    field: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable, text)
+    monkeypatch.setenv(f"HK_{field.upper()}", text)
     config = read_config()
     assert getattr(config, field) == value
-    assert config.enabled == (variable == "HK_BACKEND" and bool(value))
+    assert config.enabled == (field == "backend" and bool(value))
 
 
-INVALID = [
-    ("HK_BACKEND", "2"),
-    ("HK_BACKEND", "true"),
-    ("HK_BACKEND", "attention,linaer"),
-    ("HK_BACKEND", "attention,"),
-    ("HK_BACKEND", "0,attention"),
-    ("HK_DEVICE", "cuda"),
-    ("HK_DEVICE", "CPU"),
-    ("HK_DEVICE", "cpu:avx"),
-    ("HK_DEVICE", "emulated:gfx90a"),
-    ("HK_STRICT", "yes"),
-    ("HK_STRICT", "2"),
-    ("HK_CHECK", "-0.1"),
-    ("HK_CHECK", "1.5"),
-    ("HK_CHECK", "nan"),
-    ("HK_CHECK", "often"),
-]
+INVALID = {
+    "HK_BACKEND": ("2", "true", "attention,linaer", "attention,", "0,attention"),
+    "HK_DEVICE": ("cuda", "CPU", "cpu:avx", "emulated:gfx90a"),
+    "HK_STRICT": ("yes", "2"),
+    "HK_CHECK": ("-0.1", "1.5", "nan", "often"),
+}
 EXPECTED = {
     "HK_BACKEND": ["0, 1", *ROUTES],
     "HK_DEVICE": list(DEVICES),
@@ -107,7 +89,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("variable", "text"), INVALID)
+@pytest.mark.parametrize(
+    ("variable", "text"), [(name, text) for name, texts in INVALID.items() for text in texts]
+)
 def test_invalid_values_name_the_variable_the_value_and_what_is_valid(
     variable: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,14 +107,14 @@ def test_invalid_values_name_the_variable_the_value_and_what_is_valid(
 
 @pytest.mark.parametrize("name", ["HK_DEVICE", "HK_CHECK", "HK_SOMETHING_ELSE", "hk_unrelated"])
 def test_what_sets_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that is not ours, or is empty: `HK_DEVICE= vllm serve` is the shell's way to
-    unset, which HK_BACKEND and HK_STRICT allow."""
+    """A foreign variable sets nothing, nor does an empty one: `HK_DEVICE= vllm serve` is the
+    shell's way to unset."""
     monkeypatch.setenv(name, "" if name in VARIABLES else "x")
     assert read_config() == Config()
 
 
 def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it was bad; and what was read cannot be changed."""
+    """A bad environment is read again; what was read well cannot be changed."""
     monkeypatch.setenv("HK_STRICT", "maybe")
     with pytest.raises(ConfigError):
         get_config()

@@ -1,4 +1,4 @@
-"""Imports go down: every import of the product, against the floors of docs/architecture.md.
+"""Every import of the product goes down, by the floors of docs/architecture.md.
 
 Also those that only a type checker follows, or that a function makes when it is called.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -23,6 +25,23 @@ PACKAGES = {
 }
 """Packages whose imports are followed, and the folder of each."""
 ENGINES = ("vllm", "sglang")
+LAB = "hk_backend.lab"
+MEASURES = (LAB, "hk_backend.cli.app", "bench_serving")
+"""Who may import the lab."""
+WITHOUT_TORCH = ("hk_backend.kernels", f"{LAB}.toolchain")
+SERVES = (
+    "hk_vllm.plugin",
+    "hk_sglang.plugin",
+    *(f"hk_backend.{of}" for of in ("devices", "engine", "ops")),
+)
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
+        importlib.import_module(module.name)
+print(*sys.modules, sep="\\n")
+"""
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"(torch|ATen|c10)/|(^|/)torch\.h$")
 
@@ -108,7 +127,8 @@ def import_circle(root: Path) -> list[str]:
 
 
 def foreign_imports(root: Path) -> list[str]:
-    """Engines below integration, or another plugin's; torch in the room of kernels."""
+    """Imports of engines below integration or by another plugin, of torch in the room of kernels,
+    and of the lab."""
     found = []
     for module, imported in imports(root):
         name = imported.name.split(".")[0]
@@ -117,13 +137,16 @@ def foreign_imports(root: Path) -> list[str]:
         plugin = module.split(".")[0]
         if name in ENGINES and plugin in ("hk_vllm", "hk_sglang") and plugin != f"hk_{name}":
             found.append(f"{imported}: a plugin knows its own engine only")
-        if name == "torch" and module.startswith("hk_backend.kernels"):
-            found.append(f"{imported}: no torch in kernels/")
+        if name == "torch" and module.startswith(WITHOUT_TORCH):
+            found.append(f"{imported}: no torch in kernels/ and lab/toolchain/")
+        if room_of(imported.name, {LAB: 0}) and not module.startswith(MEASURES):
+            found.append(f"{imported}: nothing that serves knows {LAB}")
     return found
 
 
 def foreign_includes(root: Path) -> list[str]:
-    """Kernels from the tile language, torch outside of bindings, and rooms of csrc from others."""
+    """Includes of kernels in the tile language, of torch outside bindings, and between rooms of
+    csrc."""
     found = []
     csrc = root / "csrc"
     for path in sorted(csrc.rglob("*")):
@@ -140,7 +163,9 @@ def foreign_includes(root: Path) -> list[str]:
     return found
 
 
-SEEN_FROM = {"kernels": ("include",)}
+ARGS = "include/hk/args"
+"""Plain C++ for kernels and launcher: argument structs, and the grids that follow from them."""
+SEEN_FROM = {"kernels": ("include", ARGS), "include": (ARGS,), "hip": (ARGS,)}
 """Rooms of csrc that another one includes from."""
 
 
@@ -149,7 +174,8 @@ def included_room(csrc: Path, path: Path, name: str) -> str | None:
     for folder in (path.parent, csrc / path.relative_to(csrc).parts[0], csrc, csrc / "include"):
         found = (folder / name).resolve()
         if found.is_file() and found.is_relative_to(csrc.resolve()):
-            return found.relative_to(csrc.resolve()).parts[0]
+            place = found.relative_to(csrc.resolve())
+            return ARGS if place.is_relative_to(ARGS) else place.parts[0]
     return None
 
 
@@ -171,6 +197,14 @@ def test_imports_go_down_and_no_room_knows_what_it_must_not(rooms: dict[str, int
     assert not import_circle(ROOT)
     assert not foreign_imports(ROOT)
     assert not foreign_includes(ROOT)
+
+
+def test_what_serves_loads_nothing_of_the_lab() -> None:
+    """Imports what an engine imports, in an interpreter of its own."""
+    command = [sys.executable, "-c", IMPORT_EVERYTHING, *SERVES]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(SERVES) <= set(loaded)
+    assert not [name for name in loaded if room_of(name, {LAB: 0})]
 
 
 # --- deliberate violations, in a tree of their own ------------------------------------------------
@@ -195,21 +229,26 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_back
         ("hk_backend/terms/verdict.py", "def f():\n    from hk_backend.config import get_config"),
         ("hk_backend/devices/hip/device.py", "from hk_backend.engine.attention import ROUTE"),
         ("hk_backend/ops/linear.py", "from hk_vllm import plugin"),
-        ("hk_backend/bench/rows.py", "from hk_backend.cli.app import main"),
+        ("hk_backend/lab/bench/rows.py", "from hk_backend.cli.app import main"),
+        ("hk_backend/cli/status.py", "from hk_backend.lab.timing import model"),
+        ("integration/hk_vllm/plugin.py", "def f():\n    import hk_backend.lab.bench"),
+        ("hk_backend/lab/toolchain/build.py", "import torch"),
         ("integration/hk_vllm/plugin.py", "from hk_sglang import plugin"),
         ("hk_backend/attic/old.py", "from hk_backend import terms"),
         ("hk_backend/engine/attention.py", LAZY),
         ("integration/hk_vllm/plugin.py", "from sglang.srt import server_args"),
         ("hk_backend/kernels/grid.py", "import torch"),
         ("csrc/include/hk/ops/load.hpp", '#include "../../../kernels/gemm/shape.hpp"'),
+        ("csrc/hip/grid.hpp", '#include "hk/types/vector.hpp"'),
         ("csrc/emulator/machine/wave.hpp", "#include <torch/extension.h>"),
         ("csrc/hip/kernel.hpp", "#  include <ATen/ATen.h>"),
         ("csrc/cpu/common/vec.hpp", '#include "kernels/gemm/shape.hpp"'),
     ],
 )
 def test_a_violation_is_seen(path: str, text: str, rooms: dict[str, int], tmp_path: Path) -> None:
-    """By one of the checks, with its place. `attic` is a room without a floor."""
-    tree(tmp_path, "csrc/kernels/gemm/shape.hpp", "#pragma once")
+    """One of the checks sees it, and names its place. `attic` is a room without a floor."""
+    for header in ("kernels/gemm/shape.hpp", "include/hk/types/vector.hpp"):
+        tree(tmp_path, f"csrc/{header}", "#pragma once")
     tree(tmp_path, path, text)
     upward = upward_imports(tmp_path, rooms)
     (found,) = [*upward, *foreign_imports(tmp_path), *foreign_includes(tmp_path)]

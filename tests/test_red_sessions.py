@@ -1,12 +1,12 @@
-"""What makes a session red of which no test failed: too many wave instructions or starts of engines
-in whichever process, and a skip that nothing explains."""
+"""Reasons that make a session red though no test failed: too many wave instructions or starts of
+engines in all processes, and a skip that nothing explains."""
 
 from __future__ import annotations
 
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 from tests import budget, starts
 from tests.budget import OVER_BUDGET
 from tests.models import ROOT
@@ -23,7 +23,7 @@ def pytest_configure(config):
 """
 LAUNCH = """
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 
 def test():
     entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
@@ -66,7 +66,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def test_wave_instructions_of_all_workers(session: pytest.Pytester) -> None:
-    """Each worker alone is within the budget."""
+    """Each worker alone is within the budget, both together are not."""
     entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
     one = sample_launch.run(entry, sample_launch.gemm(entry)).counters.instructions
     session.makeconftest(BUDGET.format(budget=2 * one - 1))
@@ -87,8 +87,7 @@ def test_starts_of_engines_in_all_processes(session: pytest.Pytester) -> None:
 
 
 def test_unexplained_skips(session: pytest.Pytester) -> None:
-    """On a processor without AVX-512 that is no x86-64 either, beside one more Python: only the
-    tests of what is not there may skip."""
+    """The machine lacks AVX-512, x86-64 and one Python: only tests of these may skip."""
     session.makeconftest(SKIPS)
     session.makepyfile(
         test_plain="import pytest\ndef test_one():\n    pytest.skip('not today')",

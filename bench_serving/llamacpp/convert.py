@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from bench_serving.llamacpp.blocks import Array, encode
 from bench_serving.llamacpp.errors import ConvertError
-from bench_serving.llamacpp.formats import FORMATS, UNQUANTIZED, Format
+from bench_serving.llamacpp.formats import FORMATS, UNQUANTIZED, GgufFormat
 from bench_serving.llamacpp.tokenizer import add_tokenizer
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.source import Source, SourceTensor, open_source, read_config
@@ -140,7 +140,7 @@ def _kv_heads(config: dict[str, Any]) -> int:
     return int(config.get("num_key_value_heads") or config["num_attention_heads"])
 
 
-def _add_settings(writer: GGUFWriter, config: dict[str, Any], format: Format) -> None:
+def _add_settings(writer: GGUFWriter, config: dict[str, Any], format: GgufFormat) -> None:
     writer.add_file_type(gguf.LlamaFileType[format.file_type])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_vocab_size(config["vocab_size"])
@@ -157,7 +157,7 @@ def _add_settings(writer: GGUFWriter, config: dict[str, Any], format: Format) ->
     writer.add_rope_freq_base(_rope(config)["rope_theta"])
 
 
-def _entries(source: Source, format: Format) -> Iterator[Entry]:
+def _entries(source: Source, format: GgufFormat) -> Iterator[Entry]:
     """Yields the file's tensors in the order of the checkpoint; a tied head is left out."""
     config, tied = source.config, bool(source.config.get("tie_word_embeddings"))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])

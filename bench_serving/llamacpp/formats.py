@@ -15,7 +15,7 @@ LONG_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Format:
+class GgufFormat:
     """The types of a checkpoint's matrices in a GGUF file, as names of the gguf package.
 
     `weight`: GGML's type of every matrix but the LM head. `head`: the type of the LM head, or of
@@ -33,7 +33,7 @@ class Format:
 
 UNQUANTIZED = "bf16"
 FORMATS = {
-    UNQUANTIZED: Format("BF16", "BF16", "MOSTLY_BF16"),
-    "q8_0": Format("Q8_0", "Q8_0", "MOSTLY_Q8_0"),
-    "q4_0": Format("Q4_0", "Q6_K", "MOSTLY_Q4_0"),
+    UNQUANTIZED: GgufFormat("BF16", "BF16", "MOSTLY_BF16"),
+    "q8_0": GgufFormat("Q8_0", "Q8_0", "MOSTLY_Q8_0"),
+    "q4_0": GgufFormat("Q4_0", "Q6_K", "MOSTLY_Q4_0"),
 }

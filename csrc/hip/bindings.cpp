@@ -4,15 +4,12 @@
 #include <pybind11/stl.h>
 
 #include "kernel.hpp"
-#include "prepared.hpp"
-#include "repeated.hpp"
+#include "recording.hpp"
 
 namespace py = pybind11;
 using namespace hk::hip;
 
 namespace {
-
-constexpr size_t kMostTensors = 16;
 
 int (*read_tensor)(void*, DLTensor*) = nullptr;
 
@@ -34,65 +31,41 @@ DLTensor as_dltensor(py::handle tensor) {
   return found;
 }
 
-using Addresses = std::optional<std::vector<int64_t>>;
-
-void check_count(size_t count, const Addresses& addresses, size_t expected) {
-  if (count != expected || (addresses && addresses->size() != count))
-    throw std::invalid_argument("tensors: " + std::to_string(count) + " are not valid: expected " +
-                                std::to_string(expected));
-}
-
-bool launch_prepared(const Prepared& prepared, Step& step, Handle stream, const py::tuple& tensors,
-                     const Addresses& addresses) {
-  const size_t count = tensors.size();
-  check_count(count, addresses, prepared.tensors());
-  DLTensor found[kMostTensors];
-  for (size_t i = 0; i < count; ++i) found[i] = as_dltensor(tensors[i]);
-  py::gil_scoped_release others;  // a full queue makes HIP wait
-  return prepared.launch(step, stream, found, addresses ? addresses->data() : nullptr);
-}
-
-using TensorSlot = std::tuple<py::object, size_t, bool>;
-
-Prepared prepare(const Kernels& kernels, const py::bytes& argument,
-                 const std::vector<std::pair<size_t, size_t>>& step_places,
-                 const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
-                 const std::vector<TensorSlot>& tensors, uintptr_t alignment) {
-  if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
-  std::vector<Prepared::Place> places;
-  for (auto [offset, bytes] : step_places) places.push_back({offset, bytes});
-  std::vector<Prepared::Tensor> slots;
-  for (const auto& [tensor, offset, exact] : tensors)
-    slots.push_back({as_dltensor(tensor), offset, exact});
-  return Prepared(kernels, argument, places, step_grid, sizes, slots, alignment);
-}
-
 std::optional<DLTensor> as_optional(py::handle tensor) {
   return tensor.is_none() ? std::nullopt : std::optional(as_dltensor(tensor));
 }
 
-bool launch_repeated(const Repeated& repeated, Handle stream, const py::tuple& tensors,
-                     const Addresses& addresses) {
-  check_count(tensors.size(), addresses, repeated.tensors());
-  std::optional<DLTensor> found[kMostTensors];
-  for (size_t i = 0; i < tensors.size(); ++i) found[i] = as_optional(tensors[i]);
-  py::gil_scoped_release others;
-  return repeated.launch(stream, found, addresses ? addresses->data() : nullptr);
+using Numbers = std::tuple<size_t, size_t, size_t>;
+using LaunchOf =
+    std::tuple<std::shared_ptr<Kernel>, py::bytes, std::vector<Numbers>, std::vector<Numbers>>;
+using TensorOf = std::pair<py::object, bool>;
+
+Recording record(const std::vector<LaunchOf>& launches, const std::vector<TensorOf>& tensors,
+                 uintptr_t alignment) {
+  std::vector<Recording::Launch> made;
+  for (const auto& [kernel, argument, addresses, values] : launches) {
+    Recording::Launch& launch = made.emplace_back(kernel, argument);
+    for (auto [tensor, byte, offset] : addresses)
+      launch.addresses.push_back({tensor, byte, offset});
+    for (auto [value, offset, bytes] : values) launch.values.push_back({value, offset, bytes});
+  }
+  std::vector<Recording::Tensor> like;
+  for (const auto& [tensor, exact] : tensors) like.push_back({as_optional(tensor), exact});
+  return Recording(std::move(made), like, alignment);
 }
 
-using PatchOf = std::tuple<size_t, size_t, size_t>;
-using LaunchOf = std::tuple<std::shared_ptr<Kernel>, Numbers, py::bytes, std::vector<PatchOf>>;
-
-Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors, size_t exact,
-                uintptr_t alignment) {
-  std::vector<Repeated::Launch> made;
-  for (const auto& [kernel, sizes, argument, patches] : launches) {
-    Repeated::Launch& launch = made.emplace_back(kernel, sizes, argument);
-    for (auto [tensor, byte, offset] : patches) launch.patches.push_back({tensor, byte, offset});
-  }
-  std::vector<std::optional<DLTensor>> like;
-  for (py::handle tensor : tensors) like.push_back(as_optional(tensor));
-  return Repeated(made, like, exact, alignment);
+// `step` is an object, as pybind11 takes half a microsecond to make a null pointer of None.
+bool repeat(const Recording& recording, Handle stream, const py::tuple& tensors,
+            const py::object& step, const std::optional<std::vector<int64_t>>& addresses) {
+  const size_t count = tensors.size(), expected = recording.tensors();
+  if (count != expected || (addresses && addresses->size() != count))
+    throw std::invalid_argument("tensors: " + std::to_string(count) + " are not valid: expected " +
+                                std::to_string(expected));
+  std::optional<DLTensor> found[kMostTensors];
+  for (size_t i = 0; i < count; ++i) found[i] = as_optional(tensors[i]);
+  Step* const of_step = step.is_none() ? nullptr : step.cast<Step*>();
+  py::gil_scoped_release others;  // a full queue makes HIP wait
+  return recording.launch(stream, found, addresses ? addresses->data() : nullptr, of_step);
 }
 
 // Raises the package's own Python exception `module`.`name`.
@@ -148,36 +121,37 @@ PYBIND11_MODULE(_hip, m) {
           py::arg("stream"), py::arg("argument"))
       .def("synchronise", &Library::synchronise, py::arg("stream"), WithoutGil());
 
-  py::class_<GridProgram>(m, "GridProgram")
-      .def(py::init<const std::vector<Instruction>&>(), py::arg("program"))
-      .def_property_readonly("names", &GridProgram::names)
+  py::class_<GridFunction>(m, "GridFunction")
+      .def(py::init([](const std::string& name, const std::array<int32_t, 3>& tile) {
+             return GridFunction(name, {tile[0], tile[1], tile[2]});
+           }),
+           py::arg("name"), py::arg("tile"))
       .def(
-          "evaluate",
-          [](const GridProgram& program, const Numbers& values) {
-            std::vector<int64_t> found;
-            for (const std::string& name : program.names()) found.push_back(values.at(name));
-            return program.evaluate(found.data());
+          "of",
+          [](const GridFunction& grid, const std::string& argument) {
+            const auto [x, y, z] = grid.of(argument.data(), argument.size());
+            return py::make_tuple(x, y, z);
           },
-          py::arg("values"));
+          py::arg("argument"));
 
   py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
-      .def(py::init([](std::shared_ptr<Library> library, int device, unsigned compute_units,
-                       Handle function, unsigned block, unsigned dynamic_lds,
-                       const std::vector<Instruction>& grid, const Numbers& constants) {
-             return std::make_shared<Kernel>(Kernel{std::move(library), device, compute_units,
-                                                    function, block, dynamic_lds, GridProgram(grid),
-                                                    constants});
+      .def(py::init([](std::shared_ptr<Library> library, int device, Handle function,
+                       unsigned block, unsigned dynamic_lds, const GridFunction& grid) {
+             return std::make_shared<Kernel>(
+                 Kernel{std::move(library), device, function, block, dynamic_lds, grid});
            }),
-           py::arg("library"), py::arg("index"), py::arg("compute_units"), py::arg("function"),
-           py::arg("block"), py::arg("dynamic_lds"), py::arg("grid"), py::arg("constants"));
-  m.def(
-      "launch",
-      [](const Kernels& kernels, Handle stream, const Numbers& sizes, const py::bytes& argument) {
-        const std::string copy = argument;
-        py::gil_scoped_release others;
-        launch(kernels, stream, sizes, copy);
-      },
-      py::arg("kernels"), py::arg("stream"), py::arg("sizes"), py::arg("argument"));
+           py::arg("library"), py::arg("index"), py::arg("function"), py::arg("block"),
+           py::arg("dynamic_lds"), py::arg("grid"))
+      .def(
+          "launch",
+          [](const Kernel& kernel, Handle stream, const py::bytes& argument) {
+            const std::string copy = argument;
+            py::gil_scoped_release others;
+            OnDevice on(*kernel.library, kernel.device);
+            check_owner(*kernel.library, stream, kernel.device);
+            kernel.launch(stream, copy.data(), copy.size());
+          },
+          py::arg("stream"), py::arg("argument"));
 
   py::class_<Step>(m, "Step").def(
       py::init([](int device, std::vector<int64_t> values, int64_t rows) {
@@ -185,15 +159,8 @@ PYBIND11_MODULE(_hip, m) {
       }),
       py::arg("index"), py::arg("values"), py::arg("rows"));
 
-  py::class_<Prepared>(m, "Prepared")
-      .def(py::init(&prepare), py::arg("kernels"), py::arg("argument"), py::arg("step_places"),
-           py::arg("step_grid"), py::arg("sizes"), py::arg("tensors"), py::arg("alignment"))
-      .def("launch", &launch_prepared, py::arg("step"), py::arg("stream"), py::arg("tensors"),
-           py::arg("addresses") = py::none());
-
-  py::class_<Repeated>(m, "Repeated")
-      .def(py::init(&repeat), py::arg("launches"), py::arg("tensors"), py::arg("exact"),
-           py::arg("alignment"))
-      .def("launch", &launch_repeated, py::arg("stream"), py::arg("tensors"),
+  py::class_<Recording>(m, "Recording")
+      .def(py::init(&record), py::arg("launches"), py::arg("tensors"), py::arg("alignment"))
+      .def("launch", &repeat, py::arg("stream"), py::arg("tensors"), py::arg("step") = py::none(),
            py::arg("addresses") = py::none());
 }

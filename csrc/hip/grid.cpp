@@ -1,81 +1,74 @@
 #include "grid.hpp"
 
-#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <stdexcept>
 
+#include "hk/args/attention_merge.hpp"
+#include "hk/args/attention_prefill.hpp"
+#include "hk/args/gemm.hpp"
+#include "hk/args/measure.hpp"
+#include "hk/args/quantize_fp8.hpp"
+#include "hk/args/traffic.hpp"
+
 namespace hk::hip {
 namespace {
 
-constexpr size_t kDeepest = 16;  // most values on the stack
+struct Function {
+  size_t bytes;
+  Workgroups (*workgroups)(const void*, TileSize);
+};
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw std::invalid_argument("grid formula: " + what);
+// `flags`: what the kernels that share an argument struct differ in.
+template <class Args, bool... flags>
+Function of_args() {
+  return {sizeof(Args), [](const void* argument, TileSize tile) {
+            Args args;
+            std::memcpy(&args, argument, sizeof args);
+            return workgroups(args, tile, flags...);
+          }};
 }
 
-int64_t floor_div(int64_t value, int64_t divisor) {
-  if (!divisor) refuse("division by zero");
-  return value / divisor - (value % divisor != 0 && (value < 0) != (divisor < 0));
+const std::map<std::string, Function> kFunctions = {
+    {"attention_prefill", of_args<AttentionPrefillArgs, false, false>()},
+    {"attention_prefill_grouped", of_args<AttentionPrefillArgs, true, false>()},
+    {"attention_part", of_args<AttentionPrefillArgs, false, true>()},
+    {"attention_part_grouped", of_args<AttentionPrefillArgs, true, true>()},
+    {"attention_merge", of_args<AttentionMergeArgs>()},
+    {"gemm", of_args<GemmArgs>()},
+    {"quantize_fp8_rows", of_args<QuantizeFp8Args, true>()},
+    {"quantize_fp8_tiles", of_args<QuantizeFp8Args, false>()},
+    {"measure", of_args<MeasureArgs>()},
+    {"gemv", of_args<GemvArgs>()},
+    {"decode", of_args<DecodeArgs>()},
+    {"cast", of_args<CastArgs>()},
+    {"rotary", of_args<RotaryArgs>()},
+    {"norm", of_args<NormArgs>()}};
+
+unsigned checked(int64_t count) {
+  if (count < 0 || count > std::numeric_limits<unsigned>::max())
+    throw std::invalid_argument("grid: " + std::to_string(count) + " workgroups are not valid");
+  return unsigned(count);
 }
 
 }  // namespace
 
-GridProgram::GridProgram(const std::vector<Instruction>& program) {
-  static const std::map<std::string, Op> operators = {
-      {"+", Op::add},        {"-", Op::subtract},        {"*", Op::multiply},
-      {"//", Op::floor_div}, {"ceil_div", Op::ceil_div}, {"min", Op::min},
-      {"max", Op::max}};
-  size_t depth = 0;
-  for (const auto& [kind, operand] : program) {
-    if (kind == "number") {
-      steps_.push_back({Op::number, std::get<int64_t>(operand)});
-    } else if (kind == "name") {
-      const std::string& name = std::get<std::string>(operand);
-      auto known = std::find(names_.begin(), names_.end(), name);
-      if (known == names_.end()) known = names_.insert(known, name);
-      steps_.push_back({Op::name, known - names_.begin()});
-    } else {
-      auto found = operators.find(std::get<std::string>(operand));
-      if (kind != "apply" || found == operators.end()) refuse("an instruction " + kind);
-      if (depth < 2) refuse("an operator without two operands");
-      steps_.push_back({found->second, 0});
-      depth -= 2;
-    }
-    if (++depth > kDeepest) refuse("too deep");
-  }
-  if (depth < 1 || depth > 3) refuse("one to three dimensions are valid");
+GridFunction::GridFunction(const std::string& name, TileSize tile) : tile_(tile) {
+  const auto found = kFunctions.find(name);
+  if (found == kFunctions.end()) throw std::invalid_argument("grid: no function '" + name + "'");
+  if (tile.rows < 1 || tile.columns < 1) throw std::invalid_argument("grid: an empty tile");
+  bytes_ = found->second.bytes;
+  workgroups_ = found->second.workgroups;
 }
 
-Grid GridProgram::evaluate(const int64_t* values) const {
-  int64_t stack[kDeepest];
-  size_t top = 0;
-  for (const auto& [op, operand] : steps_) {
-    if (op == Op::number || op == Op::name) {
-      stack[top++] = op == Op::number ? operand : values[operand];
-      continue;
-    }
-    const int64_t right = stack[--top];
-    int64_t& left = stack[top - 1];
-    bool overflow = false;
-    switch (op) {
-      case Op::add: overflow = __builtin_add_overflow(left, right, &left); break;
-      case Op::subtract: overflow = __builtin_sub_overflow(left, right, &left); break;
-      case Op::multiply: overflow = __builtin_mul_overflow(left, right, &left); break;
-      case Op::floor_div: left = floor_div(left, right); break;
-      case Op::ceil_div: left = -floor_div(-left, right); break;
-      case Op::min: left = std::min(left, right); break;
-      default: left = std::max(left, right);
-    }
-    if (overflow) refuse("a value past 64 bits");
-  }
-  Grid grid = {1, 1, 1};
-  for (size_t i = 0; i < top; ++i) {
-    if (stack[i] < 0 || stack[i] > std::numeric_limits<unsigned>::max())
-      refuse(std::to_string(stack[i]) + " workgroups are not valid");
-    grid[i] = unsigned(stack[i]);
-  }
-  return grid;
+Grid GridFunction::of(const void* argument, size_t bytes) const {
+  if (bytes != bytes_)
+    throw std::invalid_argument("grid: an argument of " + std::to_string(bytes) +
+                                " bytes is not valid: expected " + std::to_string(bytes_));
+  const Workgroups found = workgroups_(argument, tile_);
+  return {checked(found.x), checked(found.y), checked(found.z)};
 }
 
 }  // namespace hk::hip

@@ -1,35 +1,25 @@
-// A grid formula as a program for a stack machine, compiled by hk_backend/kernels/grid.py.
+// Workgroups of a launch, by the name that a kernel gives their function (hk::KernelInfo).
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
-#include <utility>
-#include <variant>
-#include <vector>
 
+#include "hk/args/workgroups.hpp"
 #include "library.hpp"
 
 namespace hk::hip {
 
-// One instruction: ("number", 3), ("name", "num_tokens") or ("apply", "+"). A program leaves x, y
-// and z on the stack.
-using Instruction = std::pair<std::string, std::variant<int64_t, std::string>>;
-
-class GridProgram {
+class GridFunction {
  public:
-  explicit GridProgram(const std::vector<Instruction>& program);
-  const std::vector<std::string>& names() const { return names_; }
-  // Workgroups for `values`, one for each of `names()`, in that order.
-  Grid evaluate(const int64_t* values) const;
+  // Throws if there is no function `name`, or the tile has no rows or columns.
+  GridFunction(const std::string& name, TileSize tile);
+  // Workgroups in x, y and z. Throws unless each fits 32 bits, and the argument has the function's size.
+  Grid of(const void* argument, size_t bytes) const;
 
  private:
-  enum class Op : uint8_t { number, name, add, subtract, multiply, floor_div, ceil_div, min, max };
-  struct Step {
-    Op op;
-    int64_t operand;  // the number, or the name's index
-  };
-  std::vector<Step> steps_;
-  std::vector<std::string> names_;
+  size_t bytes_;  // of the argument
+  Workgroups (*workgroups_)(const void* argument, TileSize tile);
+  TileSize tile_;
 };
 
 }  // namespace hk::hip

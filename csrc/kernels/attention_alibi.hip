@@ -1,33 +1,21 @@
-// Prefill attention with linear biases (ALiBi): what attention_window.hip computes, windows and sinks
-// included, of score + slope * (key - query), with a slope for each head. Kernels of their own, so that
-// the others take no register and no instruction for it. Causal: the distance is that to a row's last key.
+// Prefill attention with linear biases (ALiBi): what attention_window.hip computes, windows and
+// sinks included, of score + slope * (key - query), with a slope for each head. Kernels of their
+// own, so that the others take no register and no instruction for it. Causal: the distance is that
+// to a row's last key.
 //
 // Choices:
-//   - The distance is a whole number in float32, exact up to 2^24 keys, and each bias one multiply-add: none
-//     is a sum of others, whose roundings would grow with the row.
-//   - Biased in units of the score, with a slope divided by the scale: what comes after, far scores too, is
-//     as without (BiasedScores).
-//   - Two packed instructions for two scores, one of which goes from keys to the next keys: by model 7% more
-//     time than without a bias, at d=64, where vector work is the longer, 17%.
+//   - The distance is a whole number in float32, exact up to 2^24 keys, and each bias one
+//     multiply-add: none is a sum of others, whose roundings would grow with the row.
+//   - Biased in units of the score, with a slope divided by the scale: what comes after, far scores
+//     too, is as without (BiasedScores).
+//   - Two packed instructions for two scores, one of which goes from keys to the next keys: by
+//     model 7% more time than without a bias, at d=64, where vector work is the longer, 17%.
 //   - Two waves on a SIMD, not three, at d=64 where each lane finds its rows (Kernel).
-//   - No blocks of any size, no tiles of fewer rows and no FP8: nobody was found to serve such models.
-#include "attention/prefill.hpp"
+//   - No blocks of any size, no tiles of fewer rows and no FP8: nobody was found to serve such
+//     models.
+#include "attention/kernel.hpp"
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(bf16_d64_packed_alibi, bf16, 64, 128, PackedRows, Biased, 51);
-ATTENTION_PREFILL(bf16_d64_paged_alibi, bf16, 64, 128, PagedRows, Biased, 48);
-ATTENTION_PREFILL(bf16_d64_tokens_alibi, bf16, 64, 128, TokenRows, Biased, 50);
-ATTENTION_PREFILL(bf16_d64_split_alibi, bf16, 64, 128, SplitPagedRows, Biased, 50);
-ATTENTION_PREFILL(bf16_d128_packed_alibi, bf16, 128, 256, PackedRows, Biased, 73);
-ATTENTION_PREFILL(bf16_d128_paged_alibi, bf16, 128, 256, PagedRows, Biased, 71);
-ATTENTION_PREFILL(bf16_d128_tokens_alibi, bf16, 128, 256, TokenRows, Biased, 73);
-ATTENTION_PREFILL(bf16_d128_split_alibi, bf16, 128, 256, SplitPagedRows, Biased, 74);
-ATTENTION_PREFILL(f16_d64_packed_alibi, f16, 64, 128, PackedRows, Biased, 51);
-ATTENTION_PREFILL(f16_d64_paged_alibi, f16, 64, 128, PagedRows, Biased, 48);
-ATTENTION_PREFILL(f16_d64_tokens_alibi, f16, 64, 128, TokenRows, Biased, 50);
-ATTENTION_PREFILL(f16_d64_split_alibi, f16, 64, 128, SplitPagedRows, Biased, 50);
-ATTENTION_PREFILL(f16_d128_packed_alibi, f16, 128, 256, PackedRows, Biased, 73);
-ATTENTION_PREFILL(f16_d128_paged_alibi, f16, 128, 256, PagedRows, Biased, 71);
-ATTENTION_PREFILL(f16_d128_tokens_alibi, f16, 128, 256, TokenRows, Biased, 73);
-ATTENTION_PREFILL(f16_d128_split_alibi, f16, 128, 256, SplitPagedRows, Biased, 74);
+ATTENTION_PREFILL(64, 128, Biased, packed(51), paged(48), tokens(50), split(50));
+ATTENTION_PREFILL(128, 256, Biased, packed(73), paged(71), tokens(73), split(74));

@@ -1,9 +1,9 @@
-// Joins the parts of an attention whose keys were split over workgroups (attention_part.hip): for each
-// row the parts' outputs, weighted by the sums of their weights, moved to the largest maximum of all.
-// See hk/args/attention_merge.hpp for the argument.
+// Joins the parts of an attention whose keys were split over workgroups (attention_part.hip): for
+// each row the parts' outputs, weighted by the sums of their weights, moved to the largest maximum
+// of all. See hk/args/attention_merge.hpp for the argument.
 //
-// Memory bounds it: each byte of the parts is read once. A lane has 16 bytes of a row, a workgroup some
-// rows of one head.
+// Memory bounds it: each byte of the parts is read once. A lane has 16 bytes of a row, a workgroup
+// some rows of one head.
 //
 //   for each kAtOnce parts:
 //     start loading their maxima, sums and outputs, all at once: their latency is one
@@ -14,6 +14,7 @@
 #include "attention/row_weights.hpp"
 #include "hk/args/attention_merge.hpp"
 #include "hk/kernel_info.hpp"
+#include "hk/table.hpp"
 
 HK_ARCHES(gfx950);
 
@@ -86,7 +87,8 @@ struct Merge {
     static_for<0, kAtOnce>([&](auto i) {
       const f32 weight = part[i].total * __builtin_amdgcn_exp2f((part[i].maximum - base) * factor);
       all.total += weight;
-      // In two registers: a high half taken for a low one may lose sums (ROCm/rocMLIR#2459).
+      // The weight is kept in two registers: a high half taken for a low one may lose sums
+      // (ROCm/rocMLIR#2459).
       Pair both = Pair(weight);
       pin_vector(both);
       static_for<0, kPairs>([&](auto k) {
@@ -122,23 +124,24 @@ HK_DEVICE void merge(const AttentionMergeArgs& args) {
 
 }  // namespace hk::attention
 
-#define ATTENTION_MERGE(name, T, D)                                                             \
-  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                      \
-  attention_merge_##name(hk::AttentionMergeArgs args) { hk::attention::merge<hk::T, D>(args); } \
-  HK_KERNEL_INFO(attention_merge_##name, hk::KernelInfo<hk::attention::MergeFacts>{             \
-                                             hk::attention::Merge<hk::T, D>::kRows,             \
-                                             1,                                                 \
-                                             D,                                                 \
-                                             0,                                                 \
-                                             0,                                                 \
-                                             "ceil_div(num_tokens, tile_rows), num_heads",      \
-                                             "attention_merge",                                 \
-                                             {#T, D},                                           \
-                                             {4, 0}})
+// A kernel for each 16-bit type.
+#define ATTENTION_MERGE(D) HK_FOR_16_BIT_TYPES(ATTENTION_MERGE_KERNEL, D)
+#define ATTENTION_MERGE_KERNEL(T, D)                                                              \
+  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                        \
+  attention_merge_##T##_d##D(hk::AttentionMergeArgs args) {                                       \
+    hk::attention::merge<hk::T, D>(args);                                                         \
+  }                                                                                               \
+  HK_KERNEL_INFO(attention_merge_##T##_d##D,                                                      \
+                 hk::KernelInfo<hk::attention::MergeFacts>{hk::attention::Merge<hk::T, D>::kRows, \
+                                                           1,                                     \
+                                                           D,                                     \
+                                                           0,                                     \
+                                                           0,                                     \
+                                                           "attention_merge",                     \
+                                                           "attention_merge",                     \
+                                                           {#T, D},                               \
+                                                           {4, 0}});
 
-ATTENTION_MERGE(bf16_d64, bf16, 64);
-ATTENTION_MERGE(bf16_d128, bf16, 128);
-ATTENTION_MERGE(f16_d64, f16, 64);
-ATTENTION_MERGE(f16_d128, f16, 128);
-ATTENTION_MERGE(bf16_d256, bf16, 256);
-ATTENTION_MERGE(f16_d256, f16, 256);
+ATTENTION_MERGE(64);
+ATTENTION_MERGE(128);
+ATTENTION_MERGE(256);

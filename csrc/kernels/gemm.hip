@@ -1,10 +1,12 @@
-// C = A B^T, times the scales of its rows and columns, plus a bias: A [m, k], B [n, k] packed, C [m, n],
-// summed in float32. See hk/args/gemm.hpp for the argument. Here: 16-bit elements on both sides.
+// C = A B^T, times the scales of its rows and columns, plus a bias: A [m, k], B [n, k] packed, C
+// [m, n], summed in float32. See hk/args/gemm.hpp for the argument. Here: 16-bit elements on both
+// sides.
 //
-// A workgroup computes a tile of C, as the transpose: a lane owns a row of C, and its columns are neighbours
-// in memory. The depth comes in steps of 128 bytes of a weight's row.
+// A workgroup computes a tile of C, as the transpose: a lane owns a row of C, and its columns are
+// neighbours in memory. The depth comes in steps of 128 bytes of a weight's row.
 //
-// Large launches (gemm/wave.hpp): each wave has a part of the tile. All copy a step to LDS together.
+// Large launches (gemm/wave.hpp): each wave has a part of the tile. All copy a step to LDS
+// together.
 //
 //   start copying the first steps to LDS | wait for step 0 | barrier | read its first part
 //   for each step:
@@ -12,13 +14,13 @@
 //       read the next part, beside the matrix instructions on this one; before the last of them:
 //         wait for the next step's copies | barrier | start copying a step to where this one was
 //
-// Few rows, or few tiles (gemm/deep_wave.hpp): each wave has all of the tile, and every fourth step. No wave
-// waits for another, and weights go straight to registers: what bounds these launches is memory, or the
-// 64 bytes a clock that reach a CU.
+// Few rows, or few tiles (gemm/deep_wave.hpp): each wave has all of the tile, and every fourth
+// step. No wave waits for another, and weights go straight to registers: what bounds these launches
+// is memory, or the 64 bytes a clock that reach a CU.
 //
 //   start loading the first steps
 //   for each step of this wave:
-//     for each part of it: read the next part of A from LDS, beside the matrix instructions on this one
+//     for each part of it: read the next part of A from LDS, beside the mma on this one
 //     start loading a step to where this one was
 //   add up the waves' sums through LDS
 //
@@ -29,22 +31,14 @@
 
 HK_ARCHES(gfx950);
 
-GEMM(bf16_256x256, 85, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 256, 256, 2, 4, 2, 2);
-GEMM(bf16_256x128, 80, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 256, 128, 4, 2, 3, 2);
-GEMM(bf16_128x128, 75, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 128, 128, 2, 2, 2, 2);
-GEMM(bf16_128x64, 60, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 128, 64, 4, 1, 3, 2);
-DEEP(bf16_deep_64x128, 75, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 64, 128, 4, 2, 1);
-DEEP(bf16_deep_64x96, 75, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 64, 96, 4, 2, 1);
-DEEP(bf16_deep_64x64, 70, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 64, 64, 4, 2, 2);
-DEEP(bf16_deep_64x32, 45, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 64, 32, 4, 2, 2);
-DEEP(bf16_deep_32x32, 50, SixteenBit<hk::bf16>, "bf16", "bf16", "vectors", 32, 32, 4, 3, 3);
+// The same 16-bit type on both sides.
+#define SIXTEEN_BIT(T) T, SixteenBit<hk::T>, #T, #T, "vectors"
 
-GEMM(f16_256x256, 85, SixteenBit<hk::f16>, "f16", "f16", "vectors", 256, 256, 2, 4, 2, 2);
-GEMM(f16_256x128, 80, SixteenBit<hk::f16>, "f16", "f16", "vectors", 256, 128, 4, 2, 3, 2);
-GEMM(f16_128x128, 75, SixteenBit<hk::f16>, "f16", "f16", "vectors", 128, 128, 2, 2, 2, 2);
-GEMM(f16_128x64, 60, SixteenBit<hk::f16>, "f16", "f16", "vectors", 128, 64, 4, 1, 3, 2);
-DEEP(f16_deep_64x128, 75, SixteenBit<hk::f16>, "f16", "f16", "vectors", 64, 128, 4, 2, 1);
-DEEP(f16_deep_64x96, 75, SixteenBit<hk::f16>, "f16", "f16", "vectors", 64, 96, 4, 2, 1);
-DEEP(f16_deep_64x64, 70, SixteenBit<hk::f16>, "f16", "f16", "vectors", 64, 64, 4, 2, 2);
-DEEP(f16_deep_64x32, 45, SixteenBit<hk::f16>, "f16", "f16", "vectors", 64, 32, 4, 2, 2);
-DEEP(f16_deep_32x32, 50, SixteenBit<hk::f16>, "f16", "f16", "vectors", 32, 32, 4, 3, 3);
+WIDE_16_BIT(SIXTEEN_BIT, 85, 256, 256, 2, 4, 2, 2);
+WIDE_16_BIT(SIXTEEN_BIT, 75, 128, 128, 2, 2, 2, 2);
+WIDE_16_BIT(SIXTEEN_BIT, 60, 128, 64, 4, 1, 3, 2);
+DEEP_16_BIT(SIXTEEN_BIT, 75, 64, 128, 4, 2, 1);
+DEEP_16_BIT(SIXTEEN_BIT, 75, 64, 96, 4, 2, 1);
+DEEP_16_BIT(SIXTEEN_BIT, 70, 64, 64, 4, 2, 2);
+DEEP_16_BIT(SIXTEEN_BIT, 45, 64, 32, 4, 2, 2);
+DEEP_16_BIT(SIXTEEN_BIT, 50, 32, 32, 4, 3, 3);

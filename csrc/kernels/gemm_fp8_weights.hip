@@ -1,28 +1,20 @@
-// What gemm.hip computes, of 16-bit activations and weights in FP8 codes (e4m3), which are widened between LDS
-// or memory and the matrix unit: 128 of the depth in a step, whose activations take twice the space of
-// the weights.
+// The product of gemm.hip for 16-bit activations and weights in FP8 codes (e4m3). The codes are
+// widened between LDS or memory and the matrix unit. A step is 128 of the depth, and its
+// activations take twice the space of its weights.
 #include "gemm/kernel.hpp"
 
 HK_ARCHES(gfx950);
 
-GEMM(fp8_bf16_128x256, 80, Fp8ToBf16, "bf16", "e4m3", "vectors", 128, 256, 2, 4, 2, 2);
-DEEP(fp8_bf16_deep_64x96, 75, Fp8ToBf16, "bf16", "e4m3", "vectors", 64, 96, 4, 2, 1);
-DEEP(fp8_bf16_deep_64x64, 70, Fp8ToBf16, "bf16", "e4m3", "vectors", 64, 64, 4, 2, 1);
-DEEP(fp8_bf16_deep_64x32, 55, Fp8ToBf16, "bf16", "e4m3", "vectors", 64, 32, 4, 2, 1);
-DEEP(fp8_bf16_deep_32x32, 45, Fp8ToBf16, "bf16", "e4m3", "vectors", 32, 32, 4, 2, 2);
+#define FP8_WEIGHTS(T) fp8_##T, Widened<hk::T>, #T, "e4m3", "vectors"
+#define FP8_WEIGHTS_BLOCKS(T) fp8_##T##_blocks, WidenedBlocks<hk::T>, #T, "e4m3", "blocks"
 
-GEMM(fp8_bf16_blocks_128x256, 70, Fp8BlocksToBf16, "bf16", "e4m3", "blocks", 128, 256, 2, 4, 2, 2);
-DEEP(fp8_bf16_blocks_deep_64x64, 60, Fp8BlocksToBf16, "bf16", "e4m3", "blocks", 64, 64, 4, 2, 1);
-DEEP(fp8_bf16_blocks_deep_64x32, 50, Fp8BlocksToBf16, "bf16", "e4m3", "blocks", 64, 32, 4, 2, 1);
-DEEP(fp8_bf16_blocks_deep_32x32, 40, Fp8BlocksToBf16, "bf16", "e4m3", "blocks", 32, 32, 4, 2, 2);
+WIDE_16_BIT(FP8_WEIGHTS, 80, 128, 256, 2, 4, 2, 2);
+DEEP_16_BIT(FP8_WEIGHTS, 75, 64, 96, 4, 2, 1);
+DEEP_16_BIT(FP8_WEIGHTS, 70, 64, 64, 4, 2, 1);
+DEEP_16_BIT(FP8_WEIGHTS, 55, 64, 32, 4, 2, 1);
+DEEP_16_BIT(FP8_WEIGHTS, 45, 32, 32, 4, 2, 2);
 
-GEMM(fp8_f16_128x256, 80, Fp8ToF16, "f16", "e4m3", "vectors", 128, 256, 2, 4, 2, 2);
-DEEP(fp8_f16_deep_64x96, 75, Fp8ToF16, "f16", "e4m3", "vectors", 64, 96, 4, 2, 1);
-DEEP(fp8_f16_deep_64x64, 70, Fp8ToF16, "f16", "e4m3", "vectors", 64, 64, 4, 2, 1);
-DEEP(fp8_f16_deep_64x32, 55, Fp8ToF16, "f16", "e4m3", "vectors", 64, 32, 4, 2, 1);
-DEEP(fp8_f16_deep_32x32, 45, Fp8ToF16, "f16", "e4m3", "vectors", 32, 32, 4, 2, 2);
-
-GEMM(fp8_f16_blocks_128x256, 70, Fp8BlocksToF16, "f16", "e4m3", "blocks", 128, 256, 2, 4, 2, 2);
-DEEP(fp8_f16_blocks_deep_64x64, 60, Fp8BlocksToF16, "f16", "e4m3", "blocks", 64, 64, 4, 2, 1);
-DEEP(fp8_f16_blocks_deep_64x32, 50, Fp8BlocksToF16, "f16", "e4m3", "blocks", 64, 32, 4, 2, 1);
-DEEP(fp8_f16_blocks_deep_32x32, 40, Fp8BlocksToF16, "f16", "e4m3", "blocks", 32, 32, 4, 2, 2);
+WIDE_16_BIT(FP8_WEIGHTS_BLOCKS, 70, 128, 256, 2, 4, 2, 2);
+DEEP_16_BIT(FP8_WEIGHTS_BLOCKS, 60, 64, 64, 4, 2, 1);
+DEEP_16_BIT(FP8_WEIGHTS_BLOCKS, 50, 64, 32, 4, 2, 1);
+DEEP_16_BIT(FP8_WEIGHTS_BLOCKS, 40, 32, 32, 4, 2, 2);

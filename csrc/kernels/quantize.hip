@@ -1,6 +1,7 @@
-// FP8 codes of activations: x [m, k] divided by its scales, saturated, rounded to e4m3fn. A scale belongs
-// to a row (token), to 128 columns of a row (block), or is given. See hk/args/quantize_fp8.hpp for the
-// argument, quantize/encode.hpp for the arithmetic, which gives the bits of the host's.
+// FP8 codes of activations: x [m, k] divided by its scales, saturated, rounded to e4m3fn. A scale
+// belongs to a row (token), to 128 columns of a row (block), or is given. See
+// hk/args/quantize_fp8.hpp for the argument, quantize/encode.hpp for the arithmetic, which gives
+// the bits of the host's.
 //
 // Memory bounds it: 2 or 4 bytes read and 1 written for an element. Each byte of x is read once.
 //
@@ -14,16 +15,19 @@
 //   load | the largest magnitude of the 16 or 32 lanes of a block | scale | encode, store
 //
 // Choices:
-//   - Eight waves on each SIMD, and no loop: others load while one computes. Of a longer row a lane has
-//     more pieces; a very long one has a workgroup of 16 waves instead of 4 (token_long). Several rows
-//     for a workgroup are no faster, and one after the other when they are few.
-//   - Magnitudes are compared as integers, two 16-bit ones in an instruction, and NaN comes out on top.
-//   - Two quotients by five packed instructions and a reciprocal of the scale, exactly (encode.hpp).
+//   - Eight waves on each SIMD, and no loop: others load while one computes. Of a longer row a lane
+//     has more pieces; a very long one has a workgroup of 16 waves instead of 4 (token_long).
+//     Several rows for a workgroup are no faster, and one after the other when they are few.
+//   - Magnitudes are compared as integers, two 16-bit ones in an instruction, and NaN comes out on
+//     top.
+//   - Two quotients by five packed instructions and a reciprocal of the scale, exactly
+//     (encode.hpp).
 //   - NaN is looked for once in a piece, and handled beside the straight way.
 //   - Rows whose pieces are not aligned take another way through the same code, by elements.
 //   - Template arguments: the type of x and what a scale belongs to. At run time: sizes, strides,
 //     the groups of given scales.
 #include "hk/kernel_info.hpp"
+#include "hk/table.hpp"
 #include "quantize/encode.hpp"
 #include "quantize/largest.hpp"
 
@@ -45,7 +49,7 @@ struct Token {
   static constexpr int kStep = kThreads * Piece<T>::kElements;
   static constexpr int kColumns = kPieces * kStep;  // that it keeps
   static constexpr u32 kLdsBytes = Waves * sizeof(u32);
-  static constexpr char kGrid[] = "m";
+  static constexpr char kGrid[] = "quantize_fp8_rows";
 
   template <bool Whole>
   HK_DEVICE static void run(const QuantizeFp8Args& args) {
@@ -83,7 +87,7 @@ struct Part {
   static constexpr int kWaves = 4, kThreads = kWaves * arch::kLanes;
   static constexpr int kColumns = kThreads * Piece<T>::kElements;
   static constexpr u32 kLdsBytes = 0;
-  static constexpr char kGrid[] = "m, ceil_div(k, tile_columns)";
+  static constexpr char kGrid[] = "quantize_fp8_tiles";
 
   template <bool Whole>
   HK_DEVICE static void run(const QuantizeFp8Args& args) {
@@ -145,7 +149,7 @@ HK_DEVICE void run(const QuantizeFp8Args& args) {
     Kernel::template run<false>(args);
 }
 
-// What the launch must know (hk_backend/kernels/toolchain/build.py).
+// Facts and sizes that the launch must know (hk_backend/lab/toolchain/build.py).
 template <class Kernel>
 constexpr KernelInfo<Facts> info(const Facts& facts) {
   KernelInfo<Facts> made = {
@@ -156,23 +160,22 @@ constexpr KernelInfo<Facts> info(const Facts& facts) {
 
 }  // namespace hk::quantize
 
-#define QUANTIZE(name, T, scale, ...)                \
-  using quantize_##name = hk::quantize::__VA_ARGS__; \
-  HK_KERNEL(quantize_##name::kThreads, 8)            \
-  quantize_fp8_##name(hk::QuantizeFp8Args args) {    \
-    hk::quantize::run<quantize_##name, hk::T>(args); \
-  }                                                  \
-  HK_KERNEL_INFO(quantize_fp8_##name, hk::quantize::info<quantize_##name>({#T, #scale}))
+// A kernel for each type of x. fp16 follows from bf16 (hk/table.hpp).
+#define QUANTIZE(scale, ...)                                       \
+  namespace hk::quantize {                                         \
+  template <class T>                                               \
+  using scale = __VA_ARGS__;                                       \
+  }                                                                \
+  HK_FOR_16_BIT_TYPES(QUANTIZE_KERNEL, scale, hk::quantize::scale) \
+  QUANTIZE_KERNEL(f32, scale, hk::quantize::scale)
+#define QUANTIZE_KERNEL(T, scale, Kernel)                \
+  HK_KERNEL(Kernel<hk::T>::kThreads, 8)                  \
+  quantize_fp8_##scale##_##T(hk::QuantizeFp8Args args) { \
+    hk::quantize::run<Kernel<hk::T>, hk::T>(args);       \
+  }                                                      \
+  HK_KERNEL_INFO(quantize_fp8_##scale##_##T, hk::quantize::info<Kernel<hk::T>>({#T, #scale}));
 
-QUANTIZE(token_bf16, bf16, token, Token<hk::bf16, 4>);
-QUANTIZE(token_long_bf16, bf16, token_long, Token<hk::bf16, 16>);
-QUANTIZE(block_bf16, bf16, block, Part<hk::bf16, hk::quantize::BlockScale>);
-QUANTIZE(given_bf16, bf16, given, Part<hk::bf16, hk::quantize::GivenScale>);
-QUANTIZE(token_f16, f16, token, Token<hk::f16, 4>);
-QUANTIZE(token_long_f16, f16, token_long, Token<hk::f16, 16>);
-QUANTIZE(block_f16, f16, block, Part<hk::f16, hk::quantize::BlockScale>);
-QUANTIZE(given_f16, f16, given, Part<hk::f16, hk::quantize::GivenScale>);
-QUANTIZE(token_f32, f32, token, Token<hk::f32, 4>);
-QUANTIZE(token_long_f32, f32, token_long, Token<hk::f32, 16>);
-QUANTIZE(block_f32, f32, block, Part<hk::f32, hk::quantize::BlockScale>);
-QUANTIZE(given_f32, f32, given, Part<hk::f32, hk::quantize::GivenScale>);
+QUANTIZE(token, Token<T, 4>);
+QUANTIZE(token_long, Token<T, 16>);
+QUANTIZE(block, Part<T, BlockScale>);
+QUANTIZE(given, Part<T, GivenScale>);

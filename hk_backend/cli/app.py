@@ -13,20 +13,22 @@ from rich.console import Console
 from rich.markup import escape
 
 from hk_backend import __version__
-from hk_backend.cli import errors
-from hk_backend.cli.bench import bench
-from hk_backend.cli.output import JsonFlag, print_json, progress
-from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
-from hk_backend.cli.tune_kernels import tune_kernels
+from hk_backend.lab.commands.bench import bench
+from hk_backend.lab.commands.kernels import kernels
+from hk_backend.lab.commands.time import time
+from hk_backend.lab.commands.tune_kernels import tune_kernels
 from hk_backend.progress import working
 from hk_backend.quantize import options as quantizing
+from hk_backend.terminal import errors
+from hk_backend.terminal.output import JsonFlag, print_json, progress
 
 if TYPE_CHECKING:
     from hk_backend.cli.status import Status
 
 app = typer.Typer(cls=errors.Group, no_args_is_help=True, add_completion=False)
 app.add_typer(bench, name="bench")
+app.command()(kernels)
 app.command()(time)
 app.command(context_settings={"allow_interspersed_args": False})(tune)
 app.command("tune-kernels")(tune_kernels)
@@ -125,39 +127,6 @@ def doctor(as_json: JsonFlag = False) -> None:
         for check, why in skipped.items():
             console.print(f"[dim]skipped[/dim]  {check}: {escape(why)}")
     raise typer.Exit(1 if problems else 0)
-
-
-@app.command()
-def kernels(
-    name: Annotated[
-        str, typer.Argument(help="Only kernels with this in their names, as in gemm_bf16.")
-    ] = "",
-    arch: Annotated[
-        str | None, typer.Option(help="For example gfx950; every arch by default.")
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List the GPU kernels in this package, with the analysis of their code."""
-    from hk_backend.kernels import CodeObjectError
-    from hk_backend.kernels.toolchain import listing
-
-    try:
-        entries = [entry for entry in listing.collect(arch) if name in entry.name]
-    except CodeObjectError as error:
-        errors.say(progress, str(error))
-        raise typer.Exit(1) from None
-    if not entries:
-        none = f"no kernel has {name!r} in its name; hk-backend kernels lists all" if name else ""
-        errors.say(progress, none or "no kernels: `make kernels` builds them")
-        raise typer.Exit(1)
-    if as_json:
-        return print_json([listing.as_json(entry) for entry in entries])
-    console = Console(width=1000)  # wide enough for every name: a cut one cannot be copied
-    console.print(listing.legend(), highlight=False, markup=False, soft_wrap=True)
-    for table in listing.tables(entries):
-        console.print()
-        console.print(table, soft_wrap=True)
-    return None
 
 
 @app.command()

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hk_backend.cli import errors
 from hk_backend.cli.known_engines import ENGINES
-from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.config import MEASURE_SECONDS, ConfigError, read_config
+from hk_backend.terminal import errors
+from hk_backend.terminal.output import JsonFlag, print_json, progress
 
 LOADERS = "hk_backend.loaders"
 """Group of the engine plugins' entry points of type `Load`.

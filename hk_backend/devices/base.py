@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +15,7 @@ from hk_backend.terms.linear_arguments import (
     QuantizeFp8Arguments,
     QuantizeMxArguments,
 )
-from hk_backend.terms.packed_weight import FlatWeight
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.requests import AttentionRequest, LinearRequest
 from hk_backend.terms.verdict import Verdict
 
@@ -35,6 +35,8 @@ class Device(Protocol):
     """Executes operators. There is one instance per process and kind of device."""
 
     name: str
+    linear_calls: dict[Hashable, Any]
+    """Prepared calls of `linear`, which `ops` keeps here because they end with the device."""
 
     @property
     def weight_layout(self) -> str:
@@ -62,63 +64,32 @@ class Device(Protocol):
             DeviceError: the device has no such operator, or failed.
         """
 
-    def repeat_linear(
-        self,
-        x: torch.Tensor,
-        weight: FlatWeight,
-        bias: torch.Tensor | None,
-        out_dtype: torch.dtype,
-        x_scales: torch.Tensor | None,
-    ) -> torch.Tensor | None:
-        """Repeats a checked call of `linear` for an x `[M, K]` of the same layout.
-
-        The weight and bias are of the same kind as in a call that `run` has served. Returns None,
-        and does nothing, if there was no such call; `run` has to serve this one.
-
-        Raises:
-            DeviceError: the launch failed.
-        """
-
-    def plan_prefill(
-        self,
-        query_start_loc: torch.Tensor,
-        num_tokens: int,
-        seq_lens: torch.Tensor | None,
-        block_table: torch.Tensor | None,
-        longest: int | None = None,
-    ) -> Any:
-        """Plans what the attention launches of a step's layers share; None if there is nothing.
+    def prepare(
+        self, arguments: Arguments, tensors: Sequence[torch.Tensor | None]
+    ) -> Prepared | None:
+        """Prepares a checked call, to be run and repeated for other tensors and rows.
 
         Args:
-            longest: the largest of `seq_lens`, if the host knows it.
+            tensors: the call's tensors, in the form that repetitions hand over. For attention these
+                are query, key, value and out; for a linear layer `LinearArguments.tensors`.
 
-        Raises:
-            ValueError: names the argument, its value and what would be valid.
-        """
-
-    def prepare_prefill(
-        self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
-    ) -> PreparedPrefill | None:
-        """Prepares the same call for other tensors and rows; None if there is nothing to prepare.
-
-        Args:
-            arguments: those of a call that has been run.
-            tensors: query, key, value and out of that call, in the form that later calls hand over.
+        Returns:
+            None if the device has nothing to prepare.
         """
 
 
-class PreparedPrefill(Protocol):
-    """The attention of one layer, checked and prepared once."""
+class Prepared(Protocol):
+    """A call that has been checked and prepared once, to be repeated."""
 
-    def launch(self, plan: Any, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """Enqueues the attention for a step's `plan_prefill` and a layer's tensors.
-
-        Args:
-            tensors: the layer's query, key, value and out.
+    def launch(self, step: PrefillStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+        """Enqueues the same work for a step's rows, if the call has any, and other tensors.
 
         Returns:
             False, and nothing has been done, if the tensors differ in layout from the prepared
             ones.
+
+        Raises:
+            DeviceError: the launch failed.
         """
 
 

@@ -1,27 +1,28 @@
 """The attention route in an engine: asks HK, launches it, checks it, and survives its errors.
 
-A step's rows are planned once (`Step`). A layer's first call goes through the public operator, with
-all its checks. On a GPU its launch is then prepared, and later calls go straight to the launcher,
-without torch's dispatcher. A call with tensors of another layout counts as a first call again.
+A step's rows are planned once (`PrefillStep`). A layer's first call goes through the public
+operator, with all its checks. On a GPU its launch is then prepared, and later calls go straight to
+the launcher, without torch's dispatcher. A call with tensors of another layout counts as a first
+call again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
-from hk_backend.devices.base import PreparedPrefill
+from hk_backend.devices.base import Prepared
 from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.checks import bad
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.verdict import Verdict, refused
 
 ROUTE = "attention"
@@ -38,61 +39,6 @@ def ask(request: AttentionRequest) -> Verdict:
         return refused(f"{type(error).__name__}: {error}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """The rows of one engine step that HK computes; made by `plan_step`.
-
-    Args:
-        query_start_loc: int32 `[rows + 1]`.
-        num_tokens: end of the last row.
-        seq_lens: int32 `[rows]`, if keys are read from a cache.
-        block_table: int32 `[rows, max_blocks]`, if keys are read from a cache.
-        plan: the device's plan of these rows; None if it makes none.
-        longest: the largest of `seq_lens`, if the host knows it.
-        gathered: whether the tokens are contiguous copies, rather than in the engine's tensors,
-            which may have other strides.
-    """
-
-    query_start_loc: torch.Tensor
-    num_tokens: int
-    seq_lens: torch.Tensor | None
-    block_table: torch.Tensor | None
-    plan: Any
-    longest: int | None = None
-    gathered: bool = False
-
-    def with_block_table(self, block_table: torch.Tensor) -> Step:
-        """The same rows in other cache blocks."""
-        rows = self.query_start_loc, self.num_tokens, self.seq_lens, block_table
-        return plan_step(*rows, self.longest, self.gathered)
-
-    def rows(self, paged: bool) -> dict[str, Any]:
-        """The rows as arguments of the operator."""
-        rows: dict[str, Any] = {"query_start_loc": self.query_start_loc}
-        if paged:
-            rows |= {"seq_lens": self.seq_lens, "block_table": self.block_table}
-            rows["max_seq_len"] = self.longest
-        return rows
-
-
-def plan_step(
-    query_start_loc: torch.Tensor,
-    num_tokens: int,
-    seq_lens: torch.Tensor | None = None,
-    block_table: torch.Tensor | None = None,
-    longest: int | None = None,
-    gathered: bool = False,
-) -> Step:
-    """Plans a step, once, before any layer of it runs (see `Step`). Waits for nothing.
-
-    Raises:
-        ValueError: naming the argument, its value and what would be valid.
-    """
-    device = device_for(query_start_loc.device.type)
-    plan = device.plan_prefill(query_start_loc, num_tokens, seq_lens, block_table, longest)
-    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan, longest, gathered)
-
-
 class PrefillRoute:
     """The attention calls of one layer.
 
@@ -105,11 +51,11 @@ class PrefillRoute:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._check = ShadowCheck(ROUTE, get_config().check)
-        self._prepared: dict[tuple[bool, bool], PreparedPrefill | None] = {}
+        self._prepared: dict[tuple[bool, bool], Prepared | None] = {}
 
     def compute(
         self,
-        step: Step,
+        step: PrefillStep,
         paged: bool,
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
@@ -137,18 +83,18 @@ class PrefillRoute:
 
     def launch(
         self,
-        step: Step,
+        step: PrefillStep,
         paged: bool,
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
     ) -> None:
         """Computes like `compute`, but without checks, and raises errors."""
         prepared = self._prepared.get((paged, step.gathered))
-        if prepared is None or not prepared.launch(step.plan, tensors):
+        if prepared is None or not prepared.launch(step, tensors):
             self._meet(step, paged, tensors, arguments())
 
     def _meet(
-        self, step: Step, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
+        self, step: PrefillStep, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
     ) -> None:
         """Runs the public operator, and prepares what later calls need to skip it."""
         names = ("query", "out") if paged else ("query", "key", "value", "out")
@@ -158,10 +104,9 @@ class PrefillRoute:
                 bad(name, f"{len(arguments[name])} tokens", expected)
         arguments |= step.rows(paged)
         attention_prefill(**arguments)
-        if step.plan is not None:
-            device = device_for(tensors[0].device.type)
-            prepared = device.prepare_prefill(AttentionArguments(**arguments), tensors)
-            self._prepared[paged, step.gathered] = prepared
+        device = device_for(tensors[0].device.type)
+        prepared = device.prepare(AttentionArguments(**arguments), tensors)
+        self._prepared[paged, step.gathered] = prepared
 
 
 def survive(logger: logging.Logger, error: Exception) -> str:

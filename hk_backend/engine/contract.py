@@ -18,6 +18,11 @@ def verdict_of(*parts: Callable[[], Iterable[Verdict]]) -> Verdict:
         return refused(f"something that the plugin relies on is missing: {error}")
 
 
+def why_unknown(engine: str, contract: Verdict) -> str:
+    """Reason why a route is not installed in an engine that breaks its contract; or empty."""
+    return "" if contract else f"{engine} is not one the plugin knows: {contract.why}"
+
+
 def first_refusal(*verdicts: Verdict) -> Verdict:
     return next((verdict for verdict in verdicts if not verdict), SERVED)
 
@@ -41,3 +46,16 @@ def has_fields(owner: Any, names: tuple[str, ...]) -> Verdict:
     present = {field.name for field in fields(owner)}
     missing = [name for name in names if name not in present]
     return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
+
+
+CREATE_WEIGHTS = (
+    "self",
+    "layer",
+    "input_size_per_partition",
+    "output_partition_sizes",
+    "input_size",
+    "output_size",
+    "params_dtype",
+)
+APPLY = ("self", "layer", "x", "bias")
+PROCESS = ("self", "layer")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from hk_backend.config import ROUTES, ConfigError, get_config, unknown_variables
+from hk_backend.engine import report
 from hk_backend.routing.routes import routes
 
 
@@ -21,18 +23,17 @@ class Plugin:
 
     Args:
         engine: name of the engine, for the log.
-        register: for each route, the function that installs it.
-        share: shares the counters between processes.
+        package: the plugin's package. Its module `<route>.install` has a function
+            `register_<route>` that installs the route, and returns the reason if it fails.
+        share: shares the counters between processes; whether this is the engine's first process.
         error: exception that HK_STRICT=1 raises, as an engine that swallows exceptions needs
             another.
-
-    `register` and `share` return the reason why they failed; empty if they did not.
     """
 
     engine: str
     logger: logging.Logger
-    register: Mapping[str, Callable[[], str]]
-    share: Callable[[], str]
+    package: str
+    share: Callable[[], bool]
     error: type[BaseException] = RegisterError
 
     def register_routes(self) -> None:
@@ -51,11 +52,14 @@ class Plugin:
                 routes.disable(route, str(error))
             self.give_up(str(error))
             return
-        for route, register_route in self.register.items():
+        for route in ROUTES:
             if route not in asked:
                 continue
             try:
-                why = self.share() or register_route()
+                if self.share():
+                    report.at_exit(self.engine, self.logger)
+                install = import_module(f"{self.package}.{route}.install")
+                why = getattr(install, f"register_{route}")()
             except Exception as error:  # a broken HK installation must not break the engine
                 why = f"HK cannot be loaded: {type(error).__name__}: {error}"
             if why:

@@ -116,9 +116,14 @@ class Selection:
         return not isinstance(self.tokens, slice)
 
     @property
+    def first_token(self) -> int:
+        """Place of the first token, in the batch or among the gathered."""
+        return self.tokens.start if isinstance(self.tokens, slice) else 0
+
+    @property
     def leads(self) -> bool:
         """Whether the tokens are in place and the first of the batch."""
-        return isinstance(self.tokens, slice) and self.tokens.start == 0
+        return not self.gathered and self.first_token == 0
 
     @property
     def num_tokens(self) -> int:
@@ -132,14 +137,14 @@ class Selection:
         """These tokens' entries of `tensor`, a per-token tensor of the batch: a view, or a copy."""
         return _of(tensor, self.tokens)
 
-    def room(self, tensor: torch.Tensor) -> torch.Tensor:
+    def output_for(self, tensor: torch.Tensor) -> torch.Tensor:
         """Memory for the results of these tokens: a view of `tensor`, or a new tensor."""
         if isinstance(self.tokens, slice):
             return tensor[self.tokens]
         return tensor.new_empty(self.num_tokens, *tensor.shape[1:])
 
-    def put(self, part: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Writes results from `room` to their places in `tensor`; a view of it is already there."""
+    def scatter(self, part: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Writes results from `output_for` to their places in `tensor`; a view is already there."""
         if not isinstance(self.tokens, slice):
             tensor.index_copy_(0, self.tokens, part)
 

@@ -7,9 +7,9 @@ Splitting the keys helps a launch of few rows, whose few workgroups would each g
 More parts mean more workgroups, but each part writes a partial result, and a merge kernel reads and
 joins them.
 
-The costs below come from the timing model, within 7% (rms) over 44 shapes of head sizes 64 and 128.
-For these the choice is at most 8% and on average 0.3% slower than the best. For 23 shapes of head
-size 256 it is at most 1% and on average 0.03% slower.
+Times follow from the kernels' costs (costs.py), within 7% (rms) of the timing model over 44 shapes
+of head sizes 64 and 128. For these the choice is at most 8% and on average 0.3% slower than the
+best. For 23 shapes of head size 256 it is at most 1% and on average 0.03% slower.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from hk_backend.kernels.costs import MOST_PARTIAL_BYTES, Cost, costs
 from hk_backend.kernels.masks import ALL_KEYS
 
 T = TypeVar("T")
@@ -27,62 +28,10 @@ TILE_KEYS, PART_ROWS = 64, 128
 MOST_PARTS = 64
 FEW_PARTS = 8
 """Number of partial results that the merge kernel loads at once."""
-PARTIAL_BYTES = 64 << 20
-"""Most bytes of partial results that a launch may leave in memory."""
-GAP = 4.7
-"""Microseconds from one kernel's end to the next one's start: the model's `dependent_gap`."""
-WORTH = 0.95
+SPLIT_BELOW = 0.95
 """Keys are split only if that takes less than this share of the time, as costs are approximate."""
-
-
-class Cost(NamedTuple):
-    """Times of a workgroup with a given number of rows, in microseconds.
-
-    Args:
-        resident: workgroups that a compute unit holds at once.
-        fixed: time of a workgroup before and after its tiles of keys.
-        alone: time of a tile of keys in a launch with at most one workgroup per compute unit.
-        shared: time of one tile of keys in each of the workgroups that a full unit holds.
-    """
-
-    resident: int
-    fixed: float
-    alone: float
-    shared: float
-
-
-COSTS: Mapping[int, Mapping[int, Cost]] = {
-    64: {128: Cost(3, 3.06, 0.56, 0.87)},
-    128: {
-        256: Cost(1, 4.46, 1.13, 1.25),
-        128: Cost(1, 4.15, 0.65, 0.68),
-        64: Cost(1, 3.4, 0.52, 0.56),
-    },
-    256: {128: Cost(1, 5.4, 1.35, 1.51)},
-}
-"""`Cost` by head size, then by rows of a workgroup."""
-
-
-class Merge(NamedTuple):
-    """Times of the merge kernel, which joins the partial results of the parts.
-
-    Args:
-        fixed: microseconds of the kernel by itself.
-        few: microseconds for every `FEW_PARTS` parts, which it loads at once.
-        bytes: bytes of partial results written and read per microsecond.
-    """
-
-    fixed: float
-    few: float
-    bytes: float
-
-
-MERGES: Mapping[int, Merge] = {
-    64: Merge(2.1, 0.75, 5.5e6),
-    128: Merge(2.5, 0.85, 15e6),
-    256: Merge(2.1, 0.9, 9e6),
-}
-"""`Merge` by head size."""
+CLOCK = costs("gfx950")
+"""The only arch whose attention has alternatives to choose among."""
 
 
 class Parts(NamedTuple):
@@ -92,8 +41,8 @@ class Parts(NamedTuple):
     keys: int
 
 
-class Step(NamedTuple):
-    """The attention of one step, which the plan deals to workgroups.
+class LaunchSizes(NamedTuple):
+    """Sizes of one launch, which decide how its rows and keys are dealt to workgroups.
 
     Assumes that all requests have the same length.
 
@@ -152,48 +101,52 @@ class Choice:
     microseconds: float
 
 
-def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool = True) -> Choice:
-    """Chooses the fastest way to deal a step. Arguments are those of `choices`."""
-    every = list(choices(step, compute_units, sizes, parts))
+def choose(
+    launch: LaunchSizes, compute_units: int, sizes: Collection[int], parts: bool = True
+) -> Choice:
+    """Chooses the fastest way to deal a launch. Arguments are those of `choices`."""
+    every = list(choices(launch, compute_units, sizes, parts))
     whole, *shared = (
         min(way, key=lambda each: each.microseconds)
         for is_shared in (False, True)
         if (way := [each for each in every if (each.parts.number > 1) == is_shared])
     )
-    return next((s for s in shared if s.microseconds < WORTH * whole.microseconds), whole)
+    return next((s for s in shared if s.microseconds < SPLIT_BELOW * whole.microseconds), whole)
 
 
 def choices(
-    step: Step, compute_units: int, sizes: Collection[int], parts: bool = True
+    launch: LaunchSizes, compute_units: int, sizes: Collection[int], parts: bool = True
 ) -> Iterator[Choice]:
-    """Yields every way to deal a step: unsplit with tiles of each size, then in 2, 4, 8 ... parts.
+    """Yields every way to deal a launch: unsplit with tiles of any size, then in 2, 4, 8 ... parts.
 
     Args:
         sizes: rows of a workgroup for which there are kernels.
         parts: whether the keys may be split.
     """
+    start = CLOCK.launch_microseconds
     for rows in sizes:
-        most, least = step.key_tiles(rows)
-        workgroups = step.workgroups(rows)
-        time = _makespan(cost_of(step.head_size, rows), workgroups, compute_units, most, least)
-        yield Choice(rows, Parts(1, most * TILE_KEYS), workgroups, GAP + time)
-    number, cost = 2, cost_of(step.head_size, PART_ROWS)
-    keys, _ = step.key_tiles(PART_ROWS, shared=True)
+        most, least = launch.key_tiles(rows)
+        workgroups = launch.workgroups(rows)
+        time = _makespan(cost_of(launch.head_size, rows), workgroups, compute_units, most, least)
+        yield Choice(rows, Parts(1, most * TILE_KEYS), workgroups, start + time)
+    number, cost = 2, cost_of(launch.head_size, PART_ROWS)
+    keys, _ = launch.key_tiles(PART_ROWS, shared=True)
     while parts and number <= min(MOST_PARTS, keys):
-        left = number * step.tokens * step.heads * (8 + 2 * step.head_size)
-        if left > PARTIAL_BYTES:
+        left = number * launch.tokens * launch.heads * (8 + 2 * launch.head_size)
+        if left > MOST_PARTIAL_BYTES:
             return
-        own, merge = -(-keys // number), _of_nearest(MERGES, step.head_size)
-        workgroups = step.workgroups(PART_ROWS, shared=True) * number
+        own, merge = -(-keys // number), _of_nearest(CLOCK.attention_merge, launch.head_size)
+        workgroups = launch.workgroups(PART_ROWS, shared=True) * number
         time = _makespan(cost, workgroups, compute_units, own, own)
-        time += GAP + merge.fixed + -(-number // FEW_PARTS) * merge.few + left / merge.bytes
-        yield Choice(PART_ROWS, Parts(number, own * TILE_KEYS), workgroups, GAP + time)
+        time += start + merge.fixed + -(-number // FEW_PARTS) * merge.few_parts
+        time += left / merge.bytes_per_microsecond
+        yield Choice(PART_ROWS, Parts(number, own * TILE_KEYS), workgroups, start + time)
         number *= 2
 
 
 def cost_of(head_size: int, rows: int) -> Cost:
     """Cost for the nearest head size and number of rows in the table."""
-    return _of_nearest(_of_nearest(COSTS, head_size), rows)
+    return _of_nearest(_of_nearest(CLOCK.attention, head_size), rows)
 
 
 def _of_nearest(numbers: Mapping[int, T], size: int) -> T:
@@ -207,7 +160,8 @@ def _makespan(cost: Cost, workgroups: int, compute_units: int, most: int, least:
     """
     if workgroups <= compute_units:
         return cost.fixed + most * cost.alone
-    longest, shortest = (cost.fixed + tiles * cost.shared for tiles in (most, least))
+    together = cost.resident * cost.shared
+    longest, shortest = (cost.fixed + tiles * together for tiles in (most, least))
     rounds = workgroups / (cost.resident * compute_units)
     left_idle = -(-workgroups // (cost.resident * compute_units)) - rounds
     return max(longest, rounds * (longest + shortest) / 2 + left_idle * shortest)

@@ -3,23 +3,23 @@
     facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged", "mask": "none"}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
-    entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
+    entry.code_object(), entry.symbol, entry.workgroups(argument), entry.block, entry.dynamic_lds
 
 `codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
-(`<operator>.json`), all written by hk_backend/kernels/toolchain/build.py. An index is read
+(`<operator>.json`), all written by hk_backend/lab/toolchain/build.py. An index is read
 when its operator is first requested. Reading needs no compiler and no GPU.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of, structs_of
+from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry
+from hk_backend.kernels.index import read_index
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 MEASURING = CODE_OBJECTS / "measure"
@@ -68,8 +68,8 @@ class Catalogue:
     def alternatives(self, operator: str, /, **facts: Fact) -> Family | NoKernel:
         """The kernels of `operator` with these facts, the largest tile first.
 
-        All compute the same result from the same argument struct. Each launch uses one of them
-        (csrc/hip/kernel.hpp).
+        All compute the same result from the same argument struct. A planner chooses one for each
+        launch.
 
         Raises `ValueError` if the operator's kernels lack one of the facts. Likewise if the
         matching kernels differ in another fact or in their struct, or two have the same tile and
@@ -80,7 +80,7 @@ class Catalogue:
             return NoKernel("operator", operator, tuple(self.families))
         for name, value in facts.items():
             if unknown := [entry for entry in left if name not in entry.facts]:
-                there = ", ".join(unknown[0].facts) or "none"
+                there = ", ".join(sorted(unknown[0].facts)) or "none"
                 raise ValueError(f"{operator} has no fact {name!r}; there are: {there}")
             wanted = tuple(entry for entry in left if entry.facts[name] == value)
             if not wanted:
@@ -162,21 +162,3 @@ def catalogue(arch: str, folder: Path = CODE_OBJECTS) -> Catalogue:
         there = ", ".join(arches(folder)) or "none (`make kernels` builds them)"
         raise CodeObjectError(f"no kernels for {arch!r}; arches: {there}")
     return Catalogue(arch, Indexes(folder / arch))
-
-
-@functools.cache
-def read_index(path: Path) -> Family:
-    """The kernels of an index file. Raises `CodeObjectError` if it is damaged or in the wrong
-    place."""
-    try:
-        data = json.loads(path.read_text())
-        structs = structs_of(data)
-        found = tuple(entry_of(kernel, data, structs, path.parent) for kernel in data["kernels"])
-        place = (data["arch"], data["operator"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CodeObjectError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    if place != (path.parent.name, path.stem):
-        raise CodeObjectError(
-            f"{path} is of {place[1]} for {place[0]}, not of {path.stem} for {path.parent.name}"
-        )
-    return found

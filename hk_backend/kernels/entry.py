@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
-from hk_backend.kernels import grid
-from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
-from hk_backend.kernels.toolchain.figures import Figures, ModelledLaunch
+from hk_backend.kernels.arguments import ArgumentError, Arguments
+from hk_backend.kernels.figures import Figures
 
 # e_flags & 0xff of an AMDGPU ELF file (LLVM AMDGPU usage, "ELF Header", EF_AMDGPU_MACH)
 ELF_MACHINES = {0x4C: "gfx942", 0x4F: "gfx950"}
@@ -51,7 +49,7 @@ class KernelEntry:
     sha256: str
     compiler: str
     arguments: Arguments
-    grid_formula: str
+    grid: str  # name of the function for the workgroups (csrc/hip/grid.cpp)
     tile: Tile
     step_flops: int  # useful matrix FLOPs of one wave in one step of the steady loop
     block: int
@@ -63,7 +61,7 @@ class KernelEntry:
     spills: int  # registers, vector and scalar
     scratch: int
     figures: Figures
-    modelled: Mapping[str, ModelledLaunch]  # by the shape's name
+    code: str  # digest of its instructions and descriptor
 
     def __hash__(self) -> int:  # cheap, as the cache of choices hashes every candidate kernel
         return hash((self.name, self.sha256))
@@ -95,21 +93,14 @@ class KernelEntry:
         except (OSError, zlib.error):
             return b""
 
-    @property
-    def grid_constants(self) -> dict[str, int]:
-        """Names that the grid formula may use besides the fields of the arguments."""
-        return {
-            "tile_rows": self.tile.rows,
-            "tile_columns": self.tile.columns,
-            "tile_depth": self.tile.depth,
-        }
+    def workgroups(self, argument: bytes) -> tuple[int, int, int]:
+        """Workgroups in x, y and z of a launch with a packed argument, as the launcher counts them.
 
-    def grid(self, **values: int) -> grid.Grid:
-        """Workgroups in x, y, z, from the fields of the arguments that the formula names.
-
-        Raises `grid.GridError` for a field that is missing.
+        Raises `ValueError` if the argument has another size.
         """
-        return grid.evaluate(self.grid_formula, {**self.grid_constants, **values})
+        from hk_backend import _hip  # an environment without native parts reads the catalogue, too
+
+        return _hip.GridFunction(self.grid, astuple(self.tile)).of(argument)
 
 
 def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
@@ -130,45 +121,3 @@ def code_object_arch(data: bytes) -> str | None:
     if int.from_bytes(data[18:20], "little") != ELF_AMDGPU:
         return None
     return ELF_MACHINES.get(data[48])
-
-
-def structs_of(index: dict[str, Any]) -> list[Arguments]:
-    """The argument structs that the kernels of an index share. Raises the errors of `entry_of`."""
-    return [
-        Arguments(struct["size"], tuple(Field(**field) for field in struct["fields"]))
-        for struct in index["structs"]
-    ]
-
-
-def entry_of(
-    kernel: dict[str, Any], index: dict[str, Any], structs: Sequence[Arguments], folder: Path
-) -> KernelEntry:
-    """Makes one kernel's entry from an index and its `structs_of`.
-
-    `index` is the whole content of a file in `folder`. Raises `KeyError`, `TypeError` or
-    `ValueError` if it is damaged.
-    """
-    file = index["code_objects"][kernel["code_object"]]
-    path = folder / f"{kernel['code_object']}.co"
-    return KernelEntry(
-        name=kernel["name"],
-        symbol=kernel["symbol"],
-        operator=index["operator"],
-        facts=dict(kernel["facts"]),
-        bars=dict(kernel["bars"]),
-        arch=index["arch"],
-        path=path,
-        lines=path.with_suffix(".lines"),
-        size=file["size"],
-        sha256=file["sha256"],
-        compiler=file["compiler"],
-        arguments=structs[kernel["arguments"]],
-        grid_formula=kernel["grid"],
-        tile=Tile(**kernel["tile"]),
-        step_flops=kernel["step_flops"],
-        block=kernel["block"],
-        **kernel["lds"],
-        **kernel["resources"],
-        figures=Figures(**kernel["figures"]),
-        modelled={name: ModelledLaunch(**found) for name, found in kernel["modelled"].items()},
-    )

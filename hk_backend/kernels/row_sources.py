@@ -16,7 +16,7 @@ ANY_PAGES = "any_pages"
 SPLIT = "split"
 """Blocks of a multiple of 16 tokens keep 16 bytes of a key together, and of a value's channel."""
 
-STORED_BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
+STORED_BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
 """Bytes of an element of keys and values, by the fact `stored`: the kernel's dtype or OCP FP8."""
 
 

@@ -15,6 +15,8 @@ from hk_backend.terms.packed_weight import FLAT_VALUES, FlatWeight, PackedWeight
 from hk_backend.terms.packed_weight import SCHEMA as WEIGHT_SCHEMA
 from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS, FP8_BLOCK
 
+MOST_CALLS = 4096
+"""Most prepared calls of a device: one for each number of rows and kind of layer."""
 PER_TENSOR = ACTIVATIONS.index("tensor")
 """Number of the activations "tensor" among a packed weight's ints."""
 
@@ -68,27 +70,53 @@ def linear_of_flat(
 ) -> torch.Tensor:
     """`linear` without torch's dispatcher, for a weight in the form of `PackedWeight.flat`.
 
-    `device` is the one that holds x.
+    `device` is the one that holds x. Checking a call and choosing its kernels takes longer than a
+    small layer, so the first call of a layout is prepared for all others.
     """
-    if x.dim() == 2:
-        check_no_grad(x=x, bias=bias)
-        scales = x_scales
-        if scales is not None and scales.dim() != 2 and weight[-1][3] == PER_TENSOR:
-            scales = scales.reshape(-1, 1)
-        repeated = device.repeat_linear(x, weight, bias, out_dtype, scales)
-        if repeated is not None:
-            return repeated
-    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales, device)
+    check_no_grad(x=x, bias=bias)
+    scales = x_scales
+    if scales is not None and scales.dim() != 2 and weight[-1][3] == PER_TENSOR:
+        scales = scales.reshape(-1, 1)
+    *parts, ints = weight
+    key = (x.shape, x.stride(), x.dtype, out_dtype, bias is None, scales is None, *ints)
+    calls = device.linear_calls
+    found = calls.get(key)
+    if found is not None:
+        prepared, template = found
+        out = torch.empty_like(template)
+        if prepared.launch(None, (x, *parts, bias, scales, out)):
+            return out
+    of = _checked(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales, device)
+    tensors = tuple(of.tensors().values())
+    in_place = of.x is x and of.bias is bias and (scales is None or scales.is_contiguous())
+    prepared = device.prepare(of, tensors) if in_place else None
+    if prepared is None or not prepared.launch(None, tensors):
+        device.run(of)
+    else:
+        if len(calls) >= MOST_CALLS:
+            calls.clear()
+        calls[key] = prepared, _template(of.out)
+    return of.out if x.dim() == 2 else of.out.view(*x.shape[:-1], of.weight.n)
 
 
-def _run(
+def _template(out: torch.Tensor) -> torch.Tensor:
+    """A tensor like a contiguous one, over memory of one element.
+
+    Allocating like a tensor takes half the time of allocating by shape, dtype and device.
+    """
+    with torch.inference_mode(False):  # else autograd could never use tensors made like it
+        return torch.empty(1, dtype=out.dtype, device=out.device).expand(out.shape)
+
+
+def _checked(
     x: torch.Tensor,
     weight: PackedWeight,
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
     x_scales: torch.Tensor | None,
     device: Device,
-) -> torch.Tensor:
+) -> LinearArguments:
+    """Checks a call, and returns the device's arguments."""
     _check(x, weight, bias, out_dtype, x_scales)
     check_packed(weight, device)
     rows = x if x.dim() == 2 else x.reshape(-1, weight.k)
@@ -98,8 +126,7 @@ def _run(
     bias = None if bias is None else bias.contiguous()
     if x_scales is not None:
         x_scales = x_scales.reshape(-1, _scales_of_a_row(weight)).contiguous()
-    device.run(LinearArguments(rows, weight, bias, out, x_scales))
-    return out if x.dim() == 2 else out.view(*x.shape[:-1], weight.n)
+    return LinearArguments(rows, weight, bias, out, x_scales)
 
 
 def _check(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 
-from hk_backend.terms.packed_weight import PackedWeight
+from hk_backend.terms.packed_weight import TENSORS, PackedWeight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +35,13 @@ class LinearArguments:
     bias: torch.Tensor | None
     out: torch.Tensor
     x_scales: torch.Tensor | None = None
+
+    def tensors(self) -> dict[str, torch.Tensor | None]:
+        """All tensors, in the order in which a repeated call hands them over (`Device.prepare`)."""
+        *weight, _ = self.weight.flat()
+        named = zip(TENSORS, weight, strict=True)
+        outer = {"bias": self.bias, "x_scales": self.x_scales, "out": self.out}
+        return {"x": self.x, **dict(named), **outer}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,39 +16,13 @@ class RegisterExit(SystemExit):
 
 
 def register_routes() -> None:
-    """Installs the routes that `HK_BACKEND` names; raises the errors of `plugin.register`."""
-    from hk_backend.engine.registration import Plugin
-
-    Plugin("SGLang", logger, REGISTER, share_counters, RegisterExit).register_routes()
-
-
-def register_attention() -> str:
-    """Routes the attention backends that SGLang makes; returns the reason why not, or nothing."""
-    from hk_sglang.attention.install import register_attention
-
-    return register_attention()
-
-
-def register_linear() -> str:
-    """Changes SGLang's linear layers; returns the reason why not, or nothing."""
-    from hk_sglang.linear.install import register_linear
-
-    return register_linear()
-
-
-def share_counters() -> str:
-    """Shares this engine's counters between its processes, and logs them when it ends.
+    """Installs the routes that `HK_BACKEND` names; raises the errors of `plugin.register`.
 
     SGLang's `/metrics` reads the directory of prometheus_client's multiprocess mode, and finds the
     counters there.
     """
-    from hk_backend.engine import report
+    from hk_backend.engine.registration import Plugin
     from hk_backend.routing import metrics_directory
 
-    if metrics_directory.share():
-        report.at_exit("SGLang", logger)
-    return ""
-
-
-REGISTER = {"attention": register_attention, "linear": register_linear}
-"""Function of each route that installs it, and returns the reason if it fails."""
+    share = metrics_directory.share
+    Plugin("SGLang", logger, "hk_sglang", share, RegisterExit).register_routes()

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
-MEMBERS = {
-    "cpu": ("CPU_ATTN",),
-    "rocm": ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"),
-}
-"""The registry members that HK wraps, by platform."""
 
 
 def register() -> None:
@@ -25,102 +18,8 @@ def register() -> None:
         return
     from hk_backend.engine import loggers
     from hk_backend.engine.registration import Plugin
+    from hk_backend.routing import metrics
     from hk_vllm import ray
 
     ray.copy_to_workers()
-    Plugin("vLLM", loggers.of("vllm", "plugin"), REGISTER, share_counters).register_routes()
-
-
-def register_attention() -> str:
-    """Registers the wrappers of this platform; returns the reason why not, or nothing."""
-    from vllm.platforms import current_platform
-
-    from hk_vllm.contract import check_engine
-
-    verdict = check_engine()
-    if not verdict:
-        return f"vLLM is not one the plugin knows: {verdict.why}"
-    members = members_of(current_platform)
-    if not members:
-        return f"no route for vLLM's platform {current_platform.device_name}"
-    import hk_vllm.attention.backend  # noqa: F401  what is broken in it shows before anything is patched
-    from hk_vllm.attention.registry import take
-
-    take(members)
-    watch_selection(type(current_platform), members)
-    return ""
-
-
-def register_linear() -> str:
-    """Changes the linear layers of this platform; returns the reason why not, or nothing."""
-    from hk_vllm.linear.install import register_linear
-
-    return register_linear()
-
-
-def share_counters() -> str:
-    """Shares this engine's counters between its processes, and logs them when it ends."""
-    from hk_backend.engine import loggers, report
-    from hk_backend.routing import metrics
-
-    if metrics.share():
-        report.at_exit("vLLM", loggers.of("vllm", "plugin"))
-    return ""
-
-
-REGISTER = {"attention": register_attention, "linear": register_linear}
-"""Function of each route that installs it, and returns the reason if it fails."""
-
-
-def members_of(platform: Any) -> tuple[str, ...]:
-    """The registry members that HK wraps on `platform`."""
-    if platform.is_rocm():
-        return MEMBERS["rocm"]
-    return MEMBERS["cpu"] if platform.is_cpu() else ()
-
-
-def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:
-    """Takes part in the choice of a backend, for which vLLM asks `platform`.
-
-    `--attention-backend CUSTOM` wraps the backend that the platform would choose by itself. A layer
-    with latent attention, whose backends HK does not wrap, is logged. For `members` HK also wraps
-    what another plugin has registered after it.
-
-    The platform's choice depends on the layer (head size, sinks, connectors), which a class behind
-    CUSTOM is never told. So CUSTOM asks for the automatic choice, and gets its wrapper.
-    """
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
-
-    from hk_vllm.attention.registry import has_custom, take
-
-    choose = platform.get_attn_backend_cls
-    if getattr(choose, "hk_custom", False):
-        return
-
-    def get_attn_backend_cls(
-        cls: Any, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        if members:
-            take(members)
-        if selected_backend is AttentionBackendEnum.CUSTOM and has_custom():
-            selected_backend = None
-        found = choose.__func__(cls, selected_backend, attn_selector_config, *args, **kwargs)
-        if getattr(attn_selector_config, "use_mla", False):
-            leave_latent_attention()
-        return found
-
-    get_attn_backend_cls.hk_custom = True  # type: ignore[attr-defined]
-    platform.get_attn_backend_cls = classmethod(get_attn_backend_cls)
-
-
-def leave_latent_attention() -> None:
-    """Logs once that layers with latent attention are vLLM's.
-
-    Raises:
-        StrictError: instead, with HK_STRICT=1.
-    """
-    from hk_backend.engine import loggers
-    from hk_backend.engine.strict import refuse
-
-    said = "hk_backend: layers left to vLLM's attention: %s"
-    loggers.info_once(loggers.of("vllm", "attention"), said, refuse("latent attention"))
+    Plugin("vLLM", loggers.of("vllm", "plugin"), "hk_vllm", metrics.share).register_routes()

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench_serving import modelled, modelled_report
+from bench_serving import modelled, modelled_document, modelled_report
 from bench_serving.__main__ import app
-from bench_serving.modelled import Case, Row, cases
-from bench_serving.modelled_linear import BEGIN, END, table_of
-from bench_serving.published import SIZES
-from hk_backend.bench.gemm import compare, timers
-from hk_backend.bench.gemm.compare import OnDevice
-from hk_backend.bench.gemm.timers import Clock
+from bench_serving.modelled import ModelledCase, ModelledKernel, cases
+from bench_serving.modelled_document import KERNELS as MARKS
+from bench_serving.modelled_document import LINEAR, LINES, SIZES
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.lab.bench.gemm import compare, timers
+from hk_backend.lab.bench.gemm.compare import PublishedSweep
+from hk_backend.lab.bench.gemm.timers import Clock
+from hk_backend.lab.timing import calibration
+from hk_backend.lab.timing.busiest import Busiest
 from hk_backend.measurements.launches import Launches
-from hk_backend.timing import calibration
-from hk_backend.timing.busiest import Busiest
 from tests.models import ROOT
 from tests.seed import draw
 
@@ -29,9 +29,9 @@ SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
-def row(case: Case, ratio: float) -> Row:
-    """With a figure of that ratio to the best peer."""
-    return Row(
+def row(case: ModelledCase, ratio: float) -> ModelledKernel:
+    """A row whose figure has that ratio to the best peer."""
+    return ModelledKernel(
         case, case.kernels[0].name, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5)
     )
 
@@ -77,6 +77,17 @@ def test_losses_stand_beside_wins() -> None:
     assert "| HipKittens, modelled ±" in text
     assert "| hipBLASLt, published | 168 |" in text
     assert "| 350 (1.50) |" in modelled_report.tables_of([row(packed, 1.5)])
+    short = modelled_document.kernels_text(rows)
+    assert "| attention d128 causal b1 32/8, paged | 228 / 233 AITER assembly = **0.98** |" in short
+    assert "| gemm bf16 | 94 / 189 CK = **0.50** |" in short
+    for line, loss in [("paged", 0.98), ("tokens fp8", 0.9)]:
+        figures = f"{loss * 233:.0f} / 233 AITER assembly = **{loss:.2f}**"
+        assert f"attention d128 causal b1 32/8, {line}, N=1024: {figures};" in short
+    assert "32/8, packed, N=" not in short
+    assert "| tokens fp8 | tokens | **0.82** to **0.82** |" in short
+    assert "| packed | paged | 1.53 to 1.53 |" in short
+    assert "HipKittens' kernels, both modelled: **0.69** to **0.69**." in short
+    assert "All losses: none." in modelled_document.kernels_text([row(packed, 1.5)])
 
 
 def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,73 +119,94 @@ def test_options_that_do_not_go_together(
     assert message in result.output
 
 
-def documented(case: Case) -> float:
-    """TFLOP/s of our line in docs/benchmarks.md."""
-    section = DOCUMENT.read_text().partition(f"### {case.panel.name}\n")[2].partition("###")[0]
-    (line,) = [s for s in section.splitlines() if s.startswith(f"| {case.line}, modelled ±")]
-    cell = line.split("|")[2 + SIZES.index(case.size)]
-    return float(cell.replace("*", "").split()[0])
+PLAN = PublishedSweep.parse(Clock(modelled.ARCH, 2), Launches())
 
 
-PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Launches())
+def part(text: str, marks: tuple[str, str]) -> str:
+    """The part of a document between two marks."""
+    return text.partition(marks[0])[2].partition(marks[1])[0]
 
 
-def line_of(text: str, case: compare.Case) -> list[str]:
-    """The cells of a case in the tables of a text."""
-    heading = f"### {case.layer.format}, published: {case.stock.source}\n"
-    section = text.partition(heading)[2].partition("###")[0]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
-    (found,) = [
-        cells
-        for cells in lines
-        if len(cells) > 1 and case.shape in cells[0] and cells[1] == str(case.m)
-    ]
-    return found
-
-
-OTHERS = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
+def cells_of(text: str) -> dict[str, list[str]]:
+    """The cells of every table, by the first cell of their line."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {cells[0]: cells[1:] for cells in lines}
 
 
 @pytest.mark.parametrize(("chosen", "both"), [("linear", False), ("linear,gemm n1024", True)])
 def test_the_command(
     chosen: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It prints tables, and tells its progress aside. `--cases linear` leaves the others alone."""
-    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
+    """The command prints tables, and its progress aside. `--cases linear` leaves others alone."""
+    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 16.0)
     document = tmp_path / "document.md"
-    document.write_text(f"{OTHERS}{BEGIN}{END}")
+    document.write_text(f"{'old tables'.join(MARKS)}{'old layers'.join(LINEAR)}")
     options = ["--cases", chosen, "--out", str(tmp_path), "--into", str(document)]
     result = CliRunner().invoke(app, ["kernels", "--modelled", *options])
     assert result.exit_code == 0, result.output
     written = json.loads((tmp_path / "modelled_linear.json").read_text())
     assert len(written["cases"]) == len(PLAN.cases)
     text = document.read_text()
-    assert line_of(text, PLAN.cases[0])[2].startswith("10 (")
+    lost = [case for case in PLAN.cases if case.stock.microseconds < 16]
+    assert part(text, LINEAR).count(": 16 / ") == len(lost) > 0
+    assert result.stdout.count(" | 16 (") == len(PLAN.cases)
+    assert "old layers" not in text
     assert ("old tables" in text) is not both
-    for shown in (text, result.stdout):
-        assert ("| hipBLASLt, published | 168 |" in shown) is both
+    assert ("| gemm bf16 | 208 / 189 CK = 1.10 |" in text) is both
+    assert ("| hipBLASLt, published | 168 |" in result.stdout) is both
     assert ("1/1 gemm bf16 n1024: " in result.stderr) is both
     assert "1/1" not in result.stdout
     assert (tmp_path / "modelled.json").exists() is both
     assert f"{len(PLAN.cases)}/{len(PLAN.cases)}" in result.stderr
 
 
+def test_a_document_without_a_place_for_tables(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(MARKS[0])
+    with pytest.raises(modelled_document.DocumentError, match="end of modelled kernels"):
+        modelled_document.put_into(document, MARKS, "tables")
+
+
 def test_the_documented_figures_are_the_model_s() -> None:
-    check([draw("documented").choice(cases(KERNELS))], [draw("documented").choice(PLAN.cases)])
-    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert text.count("\n| llama") + text.count("\n| 1") + text.count("\n| 2") == len(PLAN.cases)
+    lines = {modelled_document.line_of(row(case, 1)) for case in cases(KERNELS)}
+    assert lines >= set(LINES)
+    random = draw("documented")
+    check([random.choice(cases(KERNELS)), random.choice(shown())], [random.choice(PLAN.cases)])
+
+
+def shown() -> list[ModelledCase]:
+    """Cases whose rate stands in the document."""
+    return [
+        case
+        for case in cases(KERNELS)
+        if case.size in SIZES and modelled_document.line_of(row(case, 1)) in LINES
+    ]
+
+
+def check(chosen: Sequence[ModelledCase], linear: Sequence[compare.PublishedCase]) -> None:
+    """Compare the document with some of the model's figures: their cells, losses and ranges."""
+    text = part(DOCUMENT.read_text(), MARKS)
+    table, losses = cells_of(text), text.partition("All losses: ")[2].partition("\n")[0]
+    for found in modelled.run(chosen, 2, lambda line: None):
+        name, cell = modelled_document.line_of(found), modelled_document.cell(found)
+        said = f"{found.case.name}: run make modelled"
+        assert (f"{name}, N={found.case.size}: {cell}" in losses) == (found.ratio < 1), said
+        if found.case in shown():
+            assert table[name][SIZES.index(found.case.size)] == cell, said
+    text = part(DOCUMENT.read_text(), LINEAR)
+    for each in PublishedSweep(list(linear), PLAN.timer).run(lambda line: None):
+        ratio, said = each.ratios["HK/stock"], f"{each.case}: run make modelled"
+        group = f"| {each.case.layer.format} | {each.case.stock.source} | "
+        (line,) = [line for line in text.splitlines() if line.startswith(group)]
+        least, _, most = (float(cell.strip("*")) for cell in line.split(" | ")[3:6])
+        assert least - 0.005 <= ratio <= most + 0.005, said
+        assert (modelled_document.loss(each) in line) == (ratio < 1), said
 
 
 @pytest.mark.slow
 def test_all_documented_figures_are_the_model_s() -> None:
-    check(cases(KERNELS), PLAN.cases)
-
-
-def check(chosen: list[Case], linear: Sequence[compare.Case]) -> None:
-    for found in modelled.run(chosen, 2, lambda line: None):
-        said = f"{found.case.name}: run make modelled"
-        assert documented(found.case) == pytest.approx(found.tflops, abs=1), said
-    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
-    for row in OnDevice(list(linear), PLAN.timer).run(lambda line: None):
-        cells = line_of(table_of([row]), row.case)
-        assert line_of(text, row.case) == cells, f"{row.case}: run make modelled"
+    text = DOCUMENT.read_text()
+    rows = list(modelled.run(cases(KERNELS), 2, lambda line: None))
+    assert part(text, MARKS).strip() == modelled_document.kernels_text(rows)
+    linear = list(PLAN.run(lambda line: None))
+    assert part(text, LINEAR).strip() == modelled_document.linear_text(linear)

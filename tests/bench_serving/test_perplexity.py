@@ -16,9 +16,9 @@ from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
 from bench_serving.perplexity import (
-    Plan,
+    PerplexityPlan,
+    PerplexityResult,
     PlanError,
-    Row,
     measure,
     scores_of,
     table,
@@ -42,7 +42,7 @@ class Client:
         return [-token / 1000 for token in tokens[1:]]
 
 
-def plan(tmp_path: Path, **changes: Any) -> Plan:
+def plan(tmp_path: Path, **changes: Any) -> PerplexityPlan:
     settings: dict[str, Any] = {
         "engine": Vllm(),
         "models": [tmp_path / "first", tmp_path / "second"],
@@ -52,7 +52,7 @@ def plan(tmp_path: Path, **changes: Any) -> Plan:
         "skip": 100,
         "tokens": 2000,
     }
-    return Plan(**{**settings, **changes})
+    return PerplexityPlan(**{**settings, **changes})
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_rows_are_compared_token_by_token() -> None:
     """The ratio is of the perplexities; its error is that of the differences, not of the losses."""
-    first = Row("a", "hk", 1, [-5.0, -1.0, -3.0, -2.0])
-    second = Row("b", "hk", 1, [-5.1, -1.1, -3.1, -2.3])
+    first = PerplexityResult("a", "hk", 1, [-5.0, -1.0, -3.0, -2.0])
+    second = PerplexityResult("b", "hk", 1, [-5.1, -1.1, -3.1, -2.3])
     second.compare(first)
     assert second.ratio == pytest.approx(second.perplexity / first.perplexity)
     deviation = math.sqrt((3 * 0.05**2 + 0.15**2) / 3)

@@ -18,16 +18,17 @@ from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
-from bench_serving.kernels import OPERATORS, Plan, measure
+from bench_serving.kernels import OPERATORS, measure
 from bench_serving.points import Run, summarize
 from bench_serving.serve import fail_other_prompts, run_client
 from bench_serving.server import Backend, Server, differences
-from hk_backend.bench import settings
-from hk_backend.bench.attention.measure import Case as AttentionCase
-from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
-from hk_backend.bench.linear.measure import Case as LinearCase
-from hk_backend.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.engine.evidence import SLOWER
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention.measure import AttentionCase
+from hk_backend.lab.bench.attention.sweep import AttentionSweep
+from hk_backend.lab.bench.linear.measure import LinearCase
+from hk_backend.lab.bench.linear.sweep import LinearSweep
+from hk_backend.lab.commands.benchmark import TimedSweep
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
@@ -197,7 +198,7 @@ def test_a_point_is_the_median_of_its_runs() -> None:
 
 
 TINY = LinearCase("tiny", 40, 64, 128)
-PLANS: dict[str, Plan] = {
+SWEEPS: dict[str, TimedSweep] = {
     "attention": AttentionSweep([AttentionCase(48, 4, 2, 64, "fp32")], ["packed"], 1),
     "linear": LinearSweep([TINY], ["bf16", "mxfp4"], True, 1),
 }
@@ -209,7 +210,7 @@ def test_an_operator_writes_its_numbers_a_table_and_plots(
 ) -> None:
     monkeypatch.setattr(settings, "MATMUL_SIZE", 16)
     told: list[str] = []
-    rows = measure(OPERATORS[name], PLANS[name], tmp_path, told.append)
+    rows = measure(OPERATORS[name], SWEEPS[name], tmp_path, told.append)
     assert [row.error for row in rows] == [""] * len(rows)
     report = json.loads((tmp_path / f"{name}.json").read_text())
     assert len(report["cases"]) == len(rows)

@@ -1,4 +1,4 @@
-"""Machines as `hk-backend doctor` may find them: a healthy one, and what may be wrong with it."""
+"""Machines as `hk-backend doctor` may find them: a healthy one, and its possible faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSET = (
 
 
 class Machine:
-    """One that is healthy until it is told otherwise."""
+    """A machine that is healthy until a test changes it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.setattr, self.setenv, self.delenv = patch.setattr, patch.setenv, patch.delenv
@@ -41,7 +41,7 @@ class Machine:
         self.plugins("hk_vllm", "hk_sglang")
 
     def has(self, **versions: str) -> None:
-        """Other distributions than VERSIONS, names with _ for -; "": not that one."""
+        """Install other distributions than VERSIONS, names with _ for -; "" removes one."""
         given = {name.replace("_", "-"): version for name, version in versions.items()}
         found = {name: version for name, version in {**VERSIONS, **given}.items() if version}
         self.setattr(
@@ -53,10 +53,8 @@ class Machine:
     def python_says(
         self, stderr: str = "", code: int = 0, about: str = "", answer: object = None
     ) -> None:
-        """What a fresh interpreter prints when it is asked to run something with `about` in it.
-
-        `answer`: what that prints as JSON.
-        """
+        """Let a fresh interpreter print `answer` as JSON if it is asked to run something with
+        `about`."""
 
         def python(asked: str) -> CompletedProcess[str]:
             failed = about in asked
@@ -74,7 +72,7 @@ class Machine:
         self.setattr(doctor, "find_library", lambda name: None)
 
     def hip_is(self, **found: str) -> None:
-        """What an interpreter that has imported torch says of its HIP runtime."""
+        """Let an interpreter that has imported torch name this HIP runtime."""
         self.python_says(about="print_hip_library", answer={"others": "", **found})
 
     def plugins(self, *names: str) -> None:
@@ -90,7 +88,7 @@ class Machine:
         editable: Path | None = None,
         folder: Path = Path(hk_backend.__file__).parents[1],
     ) -> None:
-        """How pip has installed hk-backend: a wheel in `folder`, or the source tree `editable`."""
+        """Install hk-backend as pip does: a wheel in `folder`, or the source tree `editable`."""
         about = {"WHEEL": f"Wheel-Version: 1.0\nTag: {tag}\n"}
         if editable:
             url = editable.as_uri()
@@ -104,7 +102,7 @@ class Machine:
         self.setattr(installation, "distribution", lambda name: found)
 
     def fails(self, module: Any, name: str, error: Exception) -> None:
-        """A function that raises."""
+        """Make a function raise `error`."""
 
         def raises(*_: object) -> None:
             raise error

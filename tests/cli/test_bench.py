@@ -18,23 +18,23 @@ import typer
 from typer.testing import CliRunner
 
 from bench_serving.__main__ import app as serving
-from hk_backend.bench import settings
-from hk_backend.bench.attention import measure as attention
-from hk_backend.bench.attention.layouts import LAYOUTS, paged
-from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.launch import linear as linear_launches
-from hk_backend.bench.launch.measure import STEPS, Launches
-from hk_backend.bench.linear import measure as linear
-from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.linear.weights import DENSE, FORMATS
-from hk_backend.bench.options import Isa
-from hk_backend.bench.timing import Timing, alternate
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
+from hk_backend.lab.bench import settings
+from hk_backend.lab.bench.attention import measure as attention
+from hk_backend.lab.bench.attention.layouts import LAYOUTS, paged
+from hk_backend.lab.bench.attention.table import TABLE as ATTENTION_TABLE
+from hk_backend.lab.bench.launch import linear as linear_launches
+from hk_backend.lab.bench.launch.measure import STEPS, OverheadSweep
+from hk_backend.lab.bench.linear import measure as linear
+from hk_backend.lab.bench.linear.table import TABLE as LINEAR_TABLE
+from hk_backend.lab.bench.linear.weights import DENSE, FORMATS
+from hk_backend.lab.bench.stopwatch import Timing, alternate
+from hk_backend.lab.options import Isa
 from hk_backend.reference import gather_paged
 
-ATTENTION = attention.Case(48, 4, 2, 64, "fp32")
-LINEAR = linear.Case("tiny", 3, 64, 128)
+ATTENTION = attention.AttentionCase(48, 4, 2, 64, "fp32")
+LINEAR = linear.LinearCase("tiny", 3, 64, 128)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_json_document() -> None:
-    """Held to AVX2, one round on one thread."""
+    """The command is held to AVX2, with one round on one thread."""
     options = "--layers smollm2-o --tokens 40 --formats bf16,mxfp4 --isa avx2"
     words = [*options.split(), "--rounds", "1", "--threads", "1", "--json"]
     done = subprocess.run(
@@ -101,9 +101,9 @@ def test_a_bad_option_is_named_with_its_value(
 
 
 def test_work_is_what_a_causal_mask_leaves() -> None:
-    """Two products, two operations each; cached tokens are seen by every row."""
+    """A product has two operations a number; every row sees the cached tokens."""
     assert ATTENTION.flops == sum(query + 1 for query in range(48)) * 2 * 2 * 64 * 4
-    case = attention.Case(5, 4, 2, 64, "fp32", cached=43)
+    case = attention.AttentionCase(5, 4, 2, 64, "fp32", cached=43)
     assert case.flops == 4 * sum(44 + row for row in range(5)) * 64 * 4
     assert str(case) == "N=5+43 d=64 4/2 fp32"
     rows = attention.measure(case, ["packed", "hnd/16"], rounds=1)
@@ -130,7 +130,7 @@ def test_every_format_is_measured_against_its_bounds(quantised: bool) -> None:
 
 
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one kind of keys, and of one format of weights; the others are measured."""
+    """One kind of keys and one format of weights are wrong; the others are measured."""
     right, product = attention._hk_call, linear.linear
 
     def scaled(kind: str, *tensors: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -155,7 +155,7 @@ def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layout that blocks do not fit, an operator that raises, an engine that is not there."""
+    """A layout that does not fit the blocks, a failing operator, and an absent engine are rows."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("dtype float32 is not served")
@@ -169,7 +169,7 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.Mo
     for rows, table in ((of_attention, ATTENTION_TABLE), (of_linear, LINEAR_TABLE)):
         assert [row.error for row in rows] == ["dtype float32 is not served"]  # type: ignore[attr-defined]
         assert "1 failed" in table.summary(rows)  # type: ignore[arg-type]
-    launches = list(Launches(("none_such",), 1).run(lambda line: None))
+    launches = list(OverheadSweep(("none_such",), 1).run(lambda line: None))
     of_engine = [row for row in launches if row.engine == "none_such"]
     assert len(of_engine) == len(STEPS)
     assert all("hk_none_such" in row.error for row in of_engine)
@@ -232,7 +232,7 @@ def test_another_device_is_one_line(
 
 @pytest.mark.usefixtures("not_held")
 def test_instructions_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by the flag that the user set."""
+    """The error names the flag that the user set."""
     monkeypatch.setattr(settings._cpu, "available_isas", lambda: ["avx2", "portable"])
     with pytest.raises(typer.BadParameter) as caught:
         settings.limit_isa(Isa.avx512)

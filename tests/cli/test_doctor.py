@@ -129,7 +129,7 @@ def test_sglang_on_a_cpu_without_its_kernels_is_a_note(healthy: Machine) -> None
 
 
 def test_notes_of_the_environment(healthy: Machine) -> None:
-    """HK_BACKEND that is unset, a variable that is none of ours, the CPU wheel's command."""
+    """An unset HK_BACKEND, a foreign variable and the CPU wheel's command are notes."""
     healthy.delenv("HK_BACKEND")
     found = told(doctor.check_environment)
     assert (found.severity, found.remedy) == ("note", "export HK_BACKEND=1")
@@ -164,7 +164,7 @@ def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
 
 
 def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named; a second one is a note. A CPU build of torch has none."""
+    """The runtime is named; a second one is a note. A CPU build of torch has none."""
     path = "/env/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
     healthy.hip_is(path=path, source="ROCm's pip packages", rocm="7.0")
     named = fact("hip_library", f"{path}, from ROCm's pip packages")
@@ -186,7 +186,7 @@ def doctored(*options: str, exit_code: int = 0) -> str:
 
 
 def test_a_healthy_machine(healthy: Machine) -> None:
-    """Also with SGLang alone, or with a note."""
+    """SGLang alone is healthy, and so is a machine with a note."""
     data = json.loads(doctored("--json"))
     assert data["healthy"] is True
     assert data["findings"] == []

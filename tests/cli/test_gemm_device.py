@@ -12,23 +12,23 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gemm import compare, timers
-from hk_backend.bench.gemm.compare import OnDevice, Row, summary
-from hk_backend.bench.gemm.explain import RIVALS
-from hk_backend.bench.gemm.published import STOCK, known
-from hk_backend.bench.gemm.timers import Clock, Problem
-from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
+from hk_backend.lab.bench.gemm import compare, timers
+from hk_backend.lab.bench.gemm.compare import LaunchComparison, PublishedSweep, summary
+from hk_backend.lab.bench.gemm.explain import RIVALS
+from hk_backend.lab.bench.gemm.published import STOCK, known
+from hk_backend.lab.bench.gemm.timers import Clock, Problem
+from hk_backend.lab.tables import markdown
+from hk_backend.lab.timing import calibration
 from hk_backend.measurements import folder
 from hk_backend.measurements.launches import Launches, timed_on
 from hk_backend.measurements.machine import this_machine
 from hk_backend.terms.measurements import MeasuredLaunch
-from hk_backend.timing import calibration
 from tests.measurements.launches import EMULATED, UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")
@@ -68,12 +68,12 @@ def explained(*options: str, shape: str = SHAPE, format: str = FORMAT) -> dict[s
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
-    """Let every clock say this."""
+    """Let every clock give this answer."""
     monkeypatch.setattr(timers.Clock, "microseconds", clock)
 
 
 def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options choose among them. A launch that was timed is what is timed again."""
+    """Options choose among them. A launch that was tuned is the one that is timed."""
     answer(monkeypatch, lambda *_: 100.0)
     found = {(each["format"], each["n"], each["k"], each["m"]): each for each in cases()}
     served = [each for each in STOCK if family(KERNELS, LAYERS[each.format])]
@@ -96,16 +96,16 @@ def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.Monk
 
 
 def test_losses_stand_beside_wins() -> None:
-    plan = OnDevice.parse(Clock("gfx950", 1), Launches(), formats="bf16")
+    plan = PublishedSweep.parse(Clock("gfx950", 1), Launches(), formats="bf16")
     ratios = (2.0, 1.01, 0.99, 0.5)
     rows = [
-        Row(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)
+        LaunchComparison(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)
         for case, ratio in zip(plan.cases, ratios, strict=False)
     ]
     assert summary(rows) == (
         "2 wins, 2 losses, 0 failed; smallest ratio to stock 0.50; 2 within the model's error of 1"
     )
-    lines = markdown(compare.HEADINGS, map(compare.cells, rows)).splitlines()[2:]
+    lines = markdown(compare.HEADINGS, map(compare.TABLE.cells, rows)).splitlines()[2:]
     shown = [line.split(" | ")[compare.HEADINGS.index("HK/stock")] for line in lines]
     assert shown == ["2.00", "1.01", "0.99", "0.50"]
     assert all("modelled ±5%" in line for line in lines)
@@ -125,7 +125,7 @@ def test_the_choice_is_first_and_its_rivals_follow_by_their_times() -> None:
         entry = KERNELS.kernel(each["kernel"])
         tile = entry.tile
         assert each["tile"] == f"{tile.rows}x{tile.columns}x{tile.depth}"
-        assert each["workgroups"] == entry.grid(m=M, n=N, splits=each["splits"])[0]
+        assert each["workgroups"] == -(-M // tile.rows) * -(-N // tile.columns) * each["splits"]
         assert each["rounds"] >= each["workgroups"] / UNITS / 16
         assert each["clocked"] is None
 

@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hk_backend.bench.attention import measure as attention
-from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.linear import measure as linear
-from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.tables import Comparison, markdown
 from hk_backend.cli.app import app
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import listing
+from hk_backend.lab.bench.attention import measure as attention
+from hk_backend.lab.bench.attention.table import TABLE as ATTENTION_TABLE
+from hk_backend.lab.bench.linear import measure as linear
+from hk_backend.lab.bench.linear.table import TABLE as LINEAR_TABLE
+from hk_backend.lab.commands import kernels
+from hk_backend.lab.tables import Comparison, markdown
 
 
 def listed(*options: str) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def test_kernels_are_chosen_by_arch_and_by_part_of_a_name() -> None:
 def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = catalogue("gfx950").kernels[0]
     bad = replace(entry, spills=2, scratch=8, figures=replace(entry.figures, vmcnt0_in_loop=1))
-    monkeypatch.setattr(listing, "collect", lambda arch: [bad])
+    monkeypatch.setattr(kernels, "collect", lambda arch: [bad])
     monkeypatch.setenv("COLUMNS", "120")
     assert "2 spills, 8 scratch bytes, 1 vmcnt(0)" in CliRunner().invoke(app, ["kernels"]).stdout
 
@@ -61,24 +61,26 @@ def test_errors_say_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "no kernel has 'gemm_nope' in its name" in refused("gemm_nope")
     assert "no kernels for 'gfx90a'; arches: gfx950" in refused("--json", "--arch", "gfx90a")
-    monkeypatch.setattr(listing, "collect", lambda arch: [])
+    monkeypatch.setattr(kernels, "collect", lambda arch: [])
     for options in ((), ("--json",)):
         assert "no kernels: `make kernels` builds them" in refused(*options)
 
 
 REASON = ("a long reason " * 8).strip()
-LONG = attention.Case(4096, 32, 8, 128, "fp32")
-FEW = linear.Case("llama8b-gate_up", 1, 28672, 4096)
+LONG = attention.AttentionCase(4096, 32, 8, 128, "fp32")
+FEW = linear.LinearCase("llama8b-gate_up", 1, 28672, 4096)
 RATES = (1234.56, 1111.1, 1222.2, 1500.0)
 TABLES = [
     pytest.param(
         ATTENTION_TABLE,
         [
-            attention.Row(LONG, "packed", *RATES, spread=0.123),
-            attention.Row(
+            attention.AttentionTiming(LONG, "packed", *RATES, spread=0.123),
+            attention.AttentionTiming(
                 LONG, "aiter_shuffled/128", *(rate / 2 for rate in RATES[:1]), *RATES[1:]
             ),
-            attention.Row(attention.Case(512, 9, 3, 64, "bf16"), "packed", error=REASON),
+            attention.AttentionTiming(
+                attention.AttentionCase(512, 9, 3, 64, "bf16"), "packed", error=REASON
+            ),
         ],
         "smallest ratio to SDPA 0.56",
         id="attention",
@@ -86,9 +88,13 @@ TABLES = [
     pytest.param(
         LINEAR_TABLE,
         [
-            linear.Row(FEW, "fp8_e4m3fn/block", "token_block", 9, 1.0, 2, 3, 1, 1234.5, 1, 2, 1),
-            linear.Row(FEW, "bf16", "none", 9, 6.0, 2.0, 3.0, 1.0, 1234.5, 0.1, 0.2, 0.3, 0.01),
-            linear.Row(FEW, "mxfp4", "", error=REASON),
+            linear.LinearTiming(
+                FEW, "fp8_e4m3fn/block", "token_block", 9, 1.0, 2, 3, 1, 1234.5, 1, 2, 1
+            ),
+            linear.LinearTiming(
+                FEW, "bf16", "none", 9, 6.0, 2.0, 3.0, 1.0, 1234.5, 0.1, 0.2, 0.3, 0.01
+            ),
+            linear.LinearTiming(FEW, "mxfp4", "", error=REASON),
         ],
         "smallest ratio to bfloat16 0.50",
         id="linear",
@@ -101,7 +107,7 @@ TABLES = [
 def test_a_table_is_never_cut_and_losses_stand_beside_wins(
     kind: Comparison, rows: Sequence[Any], smallest: str, width: int | None
 ) -> None:
-    """On a terminal, for which 80 columns suffice, or in a pipe, where a row is a line."""
+    """A terminal of 80 columns suffices; in a pipe a row is a line."""
     sink = io.StringIO()
     is_terminal = width is not None
     kind.print(

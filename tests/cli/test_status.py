@@ -27,7 +27,8 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 @pytest.fixture(autouse=True)
 def own_environment(tmp_path: Path) -> Iterator[None]:
-    """A folder of its own. The command changes the environment of the process that it is.
+    """A folder of measurements of its own, and the variables restored, since the command changes
+    them.
 
     The test's `monkeypatch` is undone before this: the variables end as they began.
     """
@@ -85,7 +86,7 @@ def test_versions_machine_device_and_routes() -> None:
 def test_a_route_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, device: Verdict, verdicts: dict[str, Verdict], why: str
 ) -> None:
-    """It is on if the device can run and the engine is known."""
+    """A route is on if the device can run and the engine is known."""
     monkeypatch.setenv("HK_BACKEND", "attention")
     monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
     monkeypatch.setattr(status, "resolve_device", lambda: ("hip", device))
@@ -95,8 +96,7 @@ def test_a_route_that_is_asked_for(
 
 
 def test_bad_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a route's reason, and for people once, in one line. A variable that is none of ours is a
-    note."""
+    """A bad value is a route's reason, and for people one line. A foreign variable is a note."""
     monkeypatch.setenv("HK_BACKEND", "gemm")
     assert "HK_BACKEND='gemm' is not valid" in report(1)["routes"]["attention"]["why"]
     monkeypatch.delenv("HK_BACKEND")
@@ -156,7 +156,8 @@ LAYER = layer("linear", "bf16 64x64", (), m1=200.0)
 
 
 def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is measured, what to run; and where the user decides."""
+    """Before anything is measured, the command to run is shown; afterwards both times, and
+    overrules."""
     text = shown()
     assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in text
     assert "hk-backend tune MODEL" in text
@@ -197,7 +198,7 @@ def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_another_machine_or_version_has_measured(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not shown, unless the user names its file."""
+    """Other machines' times are not shown, unless the user names their file."""
     add(*LAYERS, **{field: "another"})
     assert report()["evidence"]["kinds"] == []
     (path,) = tmp_path.glob("*.json")

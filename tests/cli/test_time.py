@@ -15,15 +15,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gpu import measure
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.devices.hip import emulated
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.timing import calibration
-from hk_backend.timing.measured import PARAMETERS, Measured
-from hk_backend.timing.rows import Found, rows
+from hk_backend.lab.bench.gpu import measure
+from hk_backend.lab.timing import calibration
+from hk_backend.lab.timing.measured import PARAMETERS, Measured
+from hk_backend.lab.timing.microbenchmarks import MicrobenchmarkResult, microbenchmarks
 
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
@@ -66,7 +66,7 @@ def test_set_changes_the_figure() -> None:
 
 
 def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fits a terminal, and says what the JSON says."""
+    """The report fits a terminal, and says what the JSON says."""
     monkeypatch.setenv("COLUMNS", "80")
     kernel, shape = "gemm_bf16_256x256", "m=300,n=512,k=128"
     result = run(kernel, "--shape", shape)
@@ -140,7 +140,8 @@ def test_parameters_are_listed_with_range_certainty_and_source() -> None:
 
 
 def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SVG, as PNG, or both; one line where it cannot be written, or matplotlib is not there."""
+    """A picture is SVG, PNG, or both; a file that cannot be written is one line, and so is no
+    matplotlib."""
     pytest.importorskip("matplotlib")
 
     def drawn(name: str) -> Result:
@@ -160,8 +161,19 @@ def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (refused.exit_code, refused.stdout) == (1, "")
         assert why in refused.stderr
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        monkeypatch.delitem(sys.modules, "hk_backend.timing.picture", raising=False)
+        monkeypatch.delitem(sys.modules, "hk_backend.lab.timing.picture", raising=False)
     assert "-m pip install 'matplotlib" in refused.stderr
+
+
+def test_a_timeline_needs_no_other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setenv("COLUMNS", "400")
+    options = (KERNEL, "--shape", SHAPE, "--no-sensitivity", "--timeline")
+    file = tmp_path / "cu.json"
+    assert run(*options, str(file)).stdout.splitlines()[-1] == f"timeline: {file}"
+    assert json.loads(file.read_text())["otherData"]["kernel"] == KERNEL
+    assert json.loads(run(*options, str(file), "--json").stdout)["timeline"] == str(file)
+    assert "is not a folder" in run(*options, str(tmp_path / "none/cu.json")).stderr
 
 
 CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the issue of the wait, the loop's share
@@ -170,7 +182,7 @@ LOOP = 3  # instructions around a step
 
 @pytest.fixture(autouse=True)
 def reset() -> Iterator[None]:
-    """The emulated device of other tests is not the one that was reset here."""
+    """Reset the emulated device and the configuration, which other tests share."""
     get_config.cache_clear()
     yield
     get_config.cache_clear()
@@ -180,17 +192,19 @@ def reset() -> Iterator[None]:
 @pytest.fixture
 def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated device, with a few of the rows."""
-    few = [row for row in rows() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")]
-    monkeypatch.setattr(measure, "rows", lambda: few)
+    few = [
+        row for row in microbenchmarks() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")
+    ]
+    monkeypatch.setattr(measure, "microbenchmarks", lambda: few)
     monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
 
 
 def measured_file(folder: Path) -> Path:
-    """Of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
+    """A file of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
     path = folder / "measured.json"
 
-    def found(clocks: float) -> Found:
-        return Found({0: clocks}, 1.0, 2.2, 0.0, 0.0, 0.0, 1)
+    def found(clocks: float) -> MicrobenchmarkResult:
+        return MicrobenchmarkResult({0: clocks}, 1.0, 2.2, 0.0, 0.0, 0.0, 1)
 
     slot = 4 + 24 / 64
     found_rows = {
@@ -205,7 +219,7 @@ def measured_file(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("gfx950")
 def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
-    """And what people are told. It is refused as an input, since the device is emulated."""
+    """People are told the same. The file is refused as an input, since the device is emulated."""
     path = tmp_path / "measured.json"
     result = run("--measure", str(path), "--json")
     assert result.exit_code == 0, result.output
@@ -223,7 +237,7 @@ def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
 
 
 def in_one_line(result: Result) -> str:
-    """What a refusal says, without its frame."""
+    """A refusal's text, without its frame."""
     return " ".join(result.stderr.replace("│", " ").split())
 
 
@@ -237,7 +251,7 @@ def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
 
 
 def test_what_does_not_work(tmp_path: Path, gfx950: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths that are not there, a processor."""
+    """Paths that do not exist, and a processor, are refused."""
     for options, message in (
         (("--measure", "/nowhere/file.json"), "there is no folder /nowhere"),
         (("--parameters", "--measured", "/nowhere/file.json"), "No such file"),
@@ -262,7 +276,7 @@ def test_every_row_that_the_arch_has_a_kernel_for(
     found = measure.measure(measure.gpu(), say=said.append)
     assert said == list(found.rows)
     assert (found.arch, found.device, found.emulated) == (arch, f"emulated:{arch}", True)
-    missing = [row for row in rows() if row.name not in found.rows]
+    missing = [row for row in microbenchmarks() if row.name not in found.rows]
     assert set(found.parameters) < set(PARAMETERS)  # clocks that count instructions, or 0 of them
     if arch == "gfx950":
         assert missing == []
@@ -273,10 +287,10 @@ def test_every_row_that_the_arch_has_a_kernel_for(
 
 
 def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
-    """Here in instructions: 64 and the loop's in a step, of one wave or of each."""
+    """The emulated device counts instructions: 64 and the loop's in a step, of one wave or all."""
     gpu = measure.emulated("gfx950")
     waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
-    found = measure.measure(gpu, [row for row in rows() if row.name in waves])
+    found = measure.measure(gpu, [row for row in microbenchmarks() if row.name in waves])
     for name, each in waves.items():
         assert found.rows[name].clocks == dict.fromkeys(each, (64 + LOOP) / 64)
     assert found.rows["clock"].workgroups == gpu.compute_units

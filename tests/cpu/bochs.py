@@ -23,7 +23,7 @@ TABLES = 900 * GIGABYTE
 MOST_TABLES, STACK = 64, 1 << 20
 PRESENT, LARGE = 0x7, 0x80
 THUNK = bytes.fromhex("f30f100538000000 ffd0 f30f11052e000000 f4")
-"""movss xmm0, [64]; call rax; movss [64], xmm0; hlt"""
+"""Code: movss xmm0, [64]; call rax; movss [64], xmm0; hlt."""
 FLOAT, DESCRIPTORS, TASK, GATES = 64, 128, 256, 512
 """Offsets in the thunk's page: the float argument, the GDT, the TSS and the IDT."""
 INVALID_OPCODE, GATE = 6, 16
@@ -32,27 +32,12 @@ CODE, DATA, BUSY_TASK = (0xA09B, 0x10), (0xC093, 0x18), (0x8B, 0x20)
 """Attributes and selectors of segments."""
 ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
 
-_MISSING = """
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-unsigned long long __isoc23_strtoull(const char* text, char** end, int base) {
-  return strtoull(text, end, base);
-}
-int __isoc23_sscanf(const char* text, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  return vsscanf(text, format, arguments);
-}
-"""
-
 
 def load(folder: Path) -> Any:
     """Import `bochscpu`; its wheel wants two names of glibc 2.38, which an older one gets here."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "__isoc23_strtoull"):
-        source, library = folder / "missing.c", folder / "missing.so"
-        source.write_text(_MISSING)
+        source, library = Path(__file__).with_name("glibc_2_38.c"), folder / "missing.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     import_module("bochscpu.memory")
@@ -75,7 +60,7 @@ class Processor:
         self._install_handler()
         for table in range(MOST_TABLES):
             bochscpu.memory.page_insert(TABLES + table * PAGE, self._table_address + table * PAGE)
-        self._gigabytes: list[int] = []  # of this process's addresses, by the emulated ones
+        self._gigabytes: list[int] = []  # this process's, by the emulated ones
         self._upper: dict[int, int] = {}  # the table for each 512 of them
         self._fault = ""
         self._session = bochscpu.Session()
@@ -164,7 +149,7 @@ class Processor:
         )
 
     def _map(self) -> None:
-        """Every gigabyte in which this process has memory, as one large page."""
+        """Map every gigabyte in which this process has memory as one large page."""
         for line in Path("/proc/self/maps").read_text().splitlines():
             first, end = (int(address, 16) for address in line.split()[0].split("-"))
             if end > 1 << 47:
@@ -187,7 +172,7 @@ class Processor:
         ctypes.c_uint64.from_address(self._table_address + offset).value = entry
 
     def _insert(self, address: int) -> None:
-        """Bochs asks for a page of memory that it has not met."""
+        """Insert a page of memory that Bochs has not met."""
         gigabyte, offset = divmod(address // PAGE * PAGE, GIGABYTE)
         own = self._gigabytes[gigabyte] * GIGABYTE + offset
         self._bochs.memory.page_insert(address // PAGE * PAGE, own)
@@ -200,7 +185,7 @@ class Processor:
         session.stop()
 
     def _halt(self, session: Any, _: int) -> None:
-        """The thunk's end, or an instruction that the interpreter refuses."""
+        """Stop at the thunk's end, or at an instruction that the interpreter refuses."""
         if not self._thunk <= session.cpu.rip < self._thunk + PAGE:
             [rip] = struct.unpack_from("<Q", self._handler_stack, STACK - 5 * 8)
             code = ctypes.string_at(rip, 12).hex(" ")
@@ -209,6 +194,6 @@ class Processor:
 
 
 def _memory(size: int) -> tuple[mmap.mmap, int]:
-    """Zeros, and their address."""
+    """A memory of zeros, and its address."""
     memory = mmap.mmap(-1, size)
     return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -25,6 +24,7 @@ from hk_backend import _cpu
 from hk_backend.devices.cpu.isas import LIMITS
 from tests.cpu import bochs
 from tests.cpu.interpreter.library import Interpreter
+from tests.processes import finished
 
 LEVELS = ("avx512", "avx512_bf16", "amx")
 """The emulated processor executes these; the kernels of each are in a namespace of its name."""
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
         redirect(address, slots, processor)
     native = [isa for isa in _cpu.available_isas() if isa != level]
     _cpu.available_isas = lambda: [level, *native]
-    LIMITS.clear()  # what holds this process to other instructions holds no emulated processor
+    LIMITS.clear()  # a limit of this process does not hold the emulated processor
     allow_dot_products()
 
 
@@ -127,7 +127,7 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """Without the interpreter's farewell, in which bochscpu's binding reports what it leaks."""
+    """Ends the process before bochscpu's binding reports what it leaks."""
     sys.stdout.flush()
     os._exit(_exit[0])
 
@@ -183,9 +183,7 @@ def address_of(name: str, size: int) -> int:
     Raises:
         pytest.UsageError: the extension has no such symbol.
     """
-    listing = subprocess.run(
-        ["nm", "-CS", _cpu.__file__], capture_output=True, text=True, check=True
-    ).stdout
+    listing = finished("nm", "-CS", _cpu.__file__, check=True).stdout
     found = [line.split()[:2] for line in listing.splitlines() if line.endswith(f" {name}")]
     if len(found) != 1:
         raise pytest.UsageError(f"{_cpu.__file__} has {len(found)} symbols {name}, not one")

@@ -4,20 +4,18 @@ emulated one (bochs.py)."""
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
 from hk_backend.devices.cpu.isas import usable_isas
 from tests.models import ROOT
+from tests.processes import python
 
 pytestmark = pytest.mark.x86_64  # the emulated processor has this one's memory, and its code in it
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Tests of tests/ops on one level of the extension.
 
     `kernels`: what they must call. `tests`: how many, evenly spaced; 0: all.
@@ -52,14 +50,14 @@ SAMPLES = {
 
 @pytest.mark.parametrize("level", [each for each in SAMPLES if each not in usable_isas()])
 def test_a_sample(level: str) -> None:
-    """Of each level that this process cannot run itself; some instructions are interpreted."""
+    """Each level that this process cannot run itself passes a sample; some instructions are
+    interpreted."""
     sample = SAMPLES[level]
     plugin = ["-p", "tests.cpu.emulated_isa", f"--emulated-isa={level}"]
     if sample.tests:
         plugin.append(f"--emulated-sample={sample.tests}")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin]
     files = [f"tests/ops/{file}" for file in sample.files]
-    done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *files, cwd=ROOT)
     printed = done.stdout + done.stderr
     assert re.search(rf"^{sample.tests or '[0-9]+'} passed in", printed, re.MULTILINE), printed
     [calls] = re.findall(r"^emulated calls: (.*)$", printed, re.MULTILINE)

@@ -1,43 +1,30 @@
-"""The built extension itself: what it links, and which instructions stand where."""
+"""The built extension itself: the libraries that it links, and the places of its instructions."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hk_backend import _cpu
+from tests.processes import finished, python
 
 EXTENSION = Path(_cpu.__file__)
 
-needs_binutils = pytest.mark.skipif(
-    shutil.which("objdump") is None, reason="objdump (binutils) is not installed"
-)
 
-
-def needed_libraries() -> list[str]:
-    listing = subprocess.run(
-        ["readelf", "-d", EXTENSION], capture_output=True, text=True, check=True
-    ).stdout
-    return re.findall(r"\(NEEDED\).*\[(.+)\]", listing)
-
-
-@needs_binutils
 def test_it_links_neither_torch_nor_an_openmp_runtime() -> None:
-    libraries = needed_libraries()
+    listing = finished("readelf", "-d", EXTENSION, check=True).stdout
+    libraries = re.findall(r"\(NEEDED\).*\[(.+)\]", listing)
     assert libraries, "readelf listed nothing: this test would check nothing"
     foreign = [name for name in libraries if re.match(r"lib(torch|c10|gomp|omp|iomp)", name)]
     assert foreign == []
 
 
 def test_one_openmp_runtime_in_the_process() -> None:
-    """In a fresh process: importing and running HK maps no runtime that torch had not mapped."""
+    """Importing and running HK in a fresh process maps no runtime that torch had not mapped."""
     script = """
 import torch
 def runtimes():
@@ -52,15 +39,12 @@ attention_prefill(x, x, x, query_start_loc=torch.tensor([0, 512], dtype=torch.in
 assert before, "torch mapped no OpenMP runtime: this test would check nothing"
 assert runtimes() == before, runtimes() - before
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    python("-c", script, check=True)
 
 
 def test_available_instruction_sets_are_those_of_this_machine() -> None:
-    flags = set()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
-            flags = set(line.split(":")[1].split())
-            break
+    line = re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    flags = set(line[1].split()) if line else set()
     expected = ["portable"]
     if {"avx2", "fma", "f16c"} <= flags:
         expected.insert(0, "avx2")
@@ -107,7 +91,7 @@ LEVELS_OF = {
 
 
 def misplaced(code: str, pattern: str, levels: set[str]) -> tuple[int, set[str]]:
-    """How many instructions of disassembled code have the pattern, and those functions with one
+    """The number of instructions with the pattern in disassembled code, and the functions with one
     that are in the namespace of none of the levels."""
     function, count, found = "", 0, set()
     for line in code.splitlines():
@@ -122,11 +106,9 @@ def misplaced(code: str, pattern: str, levels: set[str]) -> tuple[int, set[str]]
 @pytest.fixture(scope="module")
 def code() -> str:
     """The extension, disassembled."""
-    command = ["objdump", "-d", "-C", "--no-show-raw-insn", EXTENSION]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return finished("objdump", "-d", "-C", "--no-show-raw-insn", EXTENSION, check=True).stdout
 
 
-@needs_binutils
 @pytest.mark.x86_64
 @pytest.mark.parametrize("pattern", LEVELS_OF)
 def test_instructions_stay_in_their_namespace(pattern: str, code: str) -> None:

@@ -1,4 +1,4 @@
-"""What packing and multiplying take beside their tensors: the peak of a process of its own."""
+"""Memory that packing and multiplying take beside their tensors: the peak of an own process."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -14,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hk_backend import _emulator
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 
-MC, LLD = shutil.which("llvm-mc-22"), shutil.which("ld.lld-22")
-needs_llvm = pytest.mark.skipif(
-    not (MC and LLD), reason="llvm-mc-22 or ld.lld-22 is not installed: nothing to assemble with"
-)
+TRIPLE = "amdgcn-amd-amdhsa"
+MC, LLD = ("llvm-mc-22", f"-triple={TRIPLE}"), "ld.lld-22"
 LANES = np.arange(64, dtype=np.uint32)
 
 # s[0:1] the arguments, s2 the workgroup; then s[4:5] input, s[6:7] output, v1 = 4 * work-item.
@@ -75,6 +71,26 @@ METADATA = """
 """
 
 
+def lines(text: str, *numbers: int) -> str:
+    """The text for each number."""
+    return "".join(f"{text.format(number)}\n" for number in numbers)
+
+
+def vgprs(first: int, count: int = 1) -> str:
+    """An operand of `count` VGPRs."""
+    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
+
+
+def raw_buffer(size: int, base: int = 4) -> str:
+    """Instructions that make s[8:11] a raw buffer of `size` bytes at s[base:base+1]."""
+    return f"""
+      s_mov_b32 s8, s{base}
+      s_mov_b32 s9, s{base + 1}
+      s_mov_b32 s10, {size}
+      s_mov_b32 s11, 0x20000
+    """
+
+
 @dataclass(frozen=True)
 class Program:
     """A kernel with two pointers as arguments."""
@@ -98,20 +114,20 @@ _together: dict[Program, tuple[Program, ...]] = {}
 
 
 def together(programs: Iterable[Program]) -> None:
-    """Let all of these be assembled in one call, when the first of them is run: a call takes as
-    long as a hundred programs."""
+    """Assemble all of these in one call when the first of them is run: a call takes as long as a
+    hundred programs."""
     group = tuple(dict.fromkeys(programs))
     _together.update(dict.fromkeys(group, group))
 
 
 def names_of(programs: Iterable[Program]) -> list[tuple[str, Program]]:
-    """The first one's is `k`."""
+    """Names for the programs of a code object, beginning with `k`."""
     return [(f"k{i or ''}", program) for i, program in enumerate(programs)]
 
 
 @functools.cache
 def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
-    """One code object."""
+    """The code object of these programs."""
     named = names_of(programs)
     text = f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n'
     text += "".join(program.fill(CODE, name) for name, program in named)
@@ -121,12 +137,9 @@ def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder) / name for name in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        assert MC
-        assert LLD
-        command = [MC, "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-filetype=obj"]
-        command += ["-dwarf-version=5", str(source), "-o", str(obj)]
-        subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        subprocess.run([LLD, "-shared", str(obj), "-o", str(out)], check=True)
+        options = (f"-mcpu={arch}", "-filetype=obj", "-dwarf-version=5", source, "-o", obj)
+        subprocess.run([*MC, *options], check=True, stdout=subprocess.PIPE)
+        subprocess.run([LLD, "-shared", obj, "-o", out], check=True)
         return out.read_bytes()
 
 
@@ -187,7 +200,7 @@ def output(dwords: int = 64) -> np.ndarray:
 def result(
     body: str, data: np.ndarray | None = None, dwords: int = 64, **options: Any
 ) -> np.ndarray:
-    """What a program writes that must be free of findings."""
+    """Runs a program that must be free of findings, and returns what it writes."""
     out = output(dwords)
     run_clean(body, data, out, **options)
     return out
@@ -198,6 +211,6 @@ def checks(report: _emulator.Report) -> set[str]:
 
 
 def text_of(elf: bytes) -> bytes:
-    """The .text section."""
+    """The .text section of a code object."""
     section = Elf(elf).sections[".text"]
     return elf[section.offset : section.offset + section.size]

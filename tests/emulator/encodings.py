@@ -1,4 +1,4 @@
-"""Machine words to try a decoder with: of each opcode, in every form of its format.
+"""Machine words to try a decoder with, for each opcode in every form of its format.
 
 Field positions are those of "Microcode Formats" in the CDNA3 and CDNA4 ISA guides. Many of the
 words are no instruction; LLVM says which.
@@ -30,7 +30,7 @@ def variations(kind: str, words: list[int], random: Random) -> Iterator[list[int
 
 
 def sdwa(kind: str, random: Random) -> int:
-    """Without reserved selectors, which crash LLVM."""
+    """A random SDWA word without the reserved selectors, which crash LLVM."""
     word = random.randrange(224) | random.randrange(7) << 16 | random.getrandbits(4) << 19
     word = word & ~0x7F | random.randrange(100) if word >> 23 & 1 else word & ~(1 << 23)
     if kind == "vopc":

@@ -1,19 +1,17 @@
-"""How many wait states the emulator demands between two instructions, against LLVM's hazard
-recognizer: one fewer is a finding, as many are none."""
+"""Compares the wait states that the emulator demands between two instructions with those of LLVM's
+hazard recognizer: one fewer is a finding, as many are none."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import assemble, run, text_of
+from tests.emulator.assembly import MC, TRIPLE, assemble, lines, run, text_of
+from tests.processes import Done, finished
 
 # Everything is written and zero, which is also a valid LDS address; v[4:5] is the output.
 SETUP = (
@@ -23,11 +21,9 @@ SETUP = (
   s_mov_b32 m0, 0
   s_cmp_eq_u32 0, 0
 """
-    + "".join(
-        [f"v_mov_b32 v{i}, 0\n" for i in range(1, 256)]
-        + [f"v_accvgpr_write_b32 a{i}, 0\n" for i in range(64)]
-        + [f"s_mov_b32 s{i}, 0\n" for i in range(12, 40)]
-    )
+    + lines("v_mov_b32 v{}, 0", *range(1, 256))
+    + lines("v_accvgpr_write_b32 a{}, 0", *range(64))
+    + lines("s_mov_b32 s{}, 0", *range(12, 40))
     + """
   s_waitcnt lgkmcnt(0)
   s_mov_b32 s8, s6
@@ -92,7 +88,7 @@ def _between_marks(body: str, arch: str, marks: list[str], found: list[int]) -> 
 
 
 def compare(pairs: list[Pair], arch: str) -> dict[int, int]:
-    """How many pairs need how many wait states."""
+    """Compare pairs, and return how many of them need how many wait states."""
     needed = wait_states(pairs, arch)
     enough = [(a, b, n) for (a, b), n in zip(pairs, needed, strict=True)]
     fewer = [(a, b, n - 1) for a, b, n in enough if n > 0]
@@ -108,40 +104,27 @@ def compare(pairs: list[Pair], arch: str) -> dict[int, int]:
 # --- LLVM's own wait states -----------------------------------------------------------------------
 
 
-MC, LLC = shutil.which("llvm-mc-22"), shutil.which("llc-22")
-needs_llc = pytest.mark.skipif(
-    not (MC and LLC), reason="llvm-mc-22 or llc-22 is not installed: no hazards to compare with"
-)
-ENCODINGS = r"_(vi|gfx9|gfx90a|gfx940|gfx950)$"  # of one opcode: MIR has the opcode alone
+ENCODINGS = r"_(vi|gfx9|gfx90a|gfx940|gfx950)$"  # MIR leaves these out
 NO_RESULT = r"v_cmpx?_\w+ vcc,.*|.*_store_.*|ds_write.*|s_sendmsg.*|s_setreg.*|.* lds"
 FUNCTION = "---\nname: f{index}\nbody: |\n  bb.0:\n    {first}\n    {second}\n    S_ENDPGM 0\n...\n"
 
 
-def _run(command: list[str], text: str) -> tuple[str, str]:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    return done.stdout, done.stderr
-
-
-def _mc_inst(lines: Sequence[str], arch: str) -> list[tuple[str, list[str]]]:
+def _mc_inst(texts: Sequence[str], arch: str) -> list[tuple[str, list[str]]]:
     """(opcode of this encoding, operands) of each line."""
-    command = [str(MC), "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-show-inst"]
-    out, errors = _run(command, "\n".join(lines))
-    assert not errors, errors
+    done = finished(*MC, f"-mcpu={arch}", "-show-inst", input="\n".join(texts))
+    assert not done.stderr, done.stderr
     found = []
-    for block in out.split("<MCInst #")[1:]:
+    for block in done.stdout.split("<MCInst #")[1:]:
         name = block.split()[1].rstrip(">")
         operands = re.findall(r"<MCOperand (Reg|Imm):(\S+?)>", block)
-        found.append((name, [_register(v) if kind == "Reg" else v for kind, v in operands]))
-    assert len(found) == len(lines)
+        plain = [(kind, re.sub("_gfxpre11|_vi", "", value.lower())) for kind, value in operands]
+        found.append((name, [f"${value}" if kind == "Reg" else value for kind, value in plain]))
+    assert len(found) == len(texts)
     return found
 
 
-def _register(name: str) -> str:
-    return "$" + name.lower().replace("_gfxpre11", "").replace("_vi", "")
-
-
 def _names(name: str) -> list[str]:
-    """What MIR may call it."""
+    """Names that MIR may have for an opcode."""
     if match := re.match(r"(.*)_gfx9\d0_(acd|vcd)$", name):
         plain = match[1]
         return [plain + ("_vgprcd_e64" if match[2] == "vcd" else "_e64"), plain + "_e64"]
@@ -150,19 +133,19 @@ def _names(name: str) -> list[str]:
     return [plain, plain + "_e64", no_carry, no_carry + "_e64"]
 
 
-def _mir(lines: Sequence[str], arch: str) -> dict[str, str]:
+def _mir(texts: Sequence[str], arch: str) -> dict[str, str]:
     """Each line as MIR: guessed, and corrected by what the parser says until it is content."""
     guesses = {}
-    for line, (name, operands) in zip(lines, _mc_inst(lines, arch), strict=True):
+    for line, (name, operands) in zip(texts, _mc_inst(texts, arch), strict=True):
         results = 0 if re.fullmatch(NO_RESULT, line) else 1
         results = 2 if re.search("swap|div_scale|_co_u32_e64", line) else results
         guesses[line] = _Guess(_names(name), operands[:results], operands[results:])
-    for _ in range(10 * len(lines)):
+    for _ in range(10 * len(texts)):
         text = "".join(
             FUNCTION.format(index=i, first=guess.text(), second="S_NOP 0")
             for i, guess in enumerate(guesses.values())
         )
-        error = _llc(text, arch)[1]
+        error = _llc(text, arch).stderr
         if not error:
             return {line: guess.text() for line, guess in guesses.items()}
         at = int(found[1]) if (found := re.search(r"<stdin>:(\d+):", error)) else 0
@@ -175,7 +158,7 @@ class _Guess:
     names: list[str]
     results: list[str]
     operands: list[str]
-    # of most instructions; more than needed does no harm
+    # most instructions need these; they do no harm to others
     implicit: list[str] = field(default_factory=lambda: ["implicit $mode", "implicit $exec"])
 
     def text(self) -> str:
@@ -191,12 +174,9 @@ class _Guess:
             assert self.names, error
 
 
-def _llc(text: str, arch: str) -> tuple[str, str]:
-    command = [
-        str(LLC), "-x=mir", "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={arch}",
-        "-run-pass=post-RA-hazard-rec", "-verify-machineinstrs=0", "-o", "-", "-",
-    ]  # fmt: skip
-    return _run(command, text)
+def _llc(text: str, arch: str) -> Done:
+    options = ("-run-pass=post-RA-hazard-rec", "-verify-machineinstrs=0", "-o", "-", "-")
+    return finished("llc-22", "-x=mir", f"-mtriple={TRIPLE}", f"-mcpu={arch}", *options, input=text)
 
 
 def wait_states(pairs: Iterable[tuple[str, str]], arch: str) -> list[int]:
@@ -207,8 +187,8 @@ def wait_states(pairs: Iterable[tuple[str, str]], arch: str) -> list[int]:
         FUNCTION.format(index=i, first=mir[first], second=mir[second])
         for i, (first, second) in enumerate(pairs)
     )
-    out, error = _llc(text, arch)
-    assert not error, error
-    bodies = out.split("bb.0:")[1:]
+    done = _llc(text, arch)
+    assert not done.stderr, done.stderr
+    bodies = done.stdout.split("bb.0:")[1:]
     assert len(bodies) == len(pairs)
     return [sum(int(n) + 1 for n in re.findall(r"S_NOP (\d+)", body)) for body in bodies]

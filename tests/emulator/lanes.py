@@ -90,8 +90,9 @@ class Wave:
         modifiers: tuple[str, ...] = (),
         **fields: int,
     ) -> Result:
-        """Sources are lane values, or operands of the binding. `masks`: SGPR pairs after them.
+        """Execute a vector instruction on lane values, or on operands of the binding.
 
+        `masks`: SGPR pairs after the sources.
         `modifiers`: of each source, "", "-", "|" or "-|".
         """
         sgpr, vgpr = self.arrays()
@@ -121,7 +122,8 @@ class Wave:
     def scalar(
         self, mnemonic: str, *sources: int, dwords: int = 1, wide: tuple[bool, ...] = (), **f: int
     ) -> tuple[int, Result]:
-        """Sources from SGPRs 0, 4, 8; the result in SGPR 40 and up, where `destination` was."""
+        """Execute a scalar instruction. Sources lie in SGPRs 0, 4, 8; the result in SGPR 40 and up,
+        where `destination` was."""
         sgpr, vgpr = self.arrays()
         operands: list[tuple[object, ...]] = []
         for i, value in enumerate(sources):

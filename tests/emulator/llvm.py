@@ -1,4 +1,4 @@
-"""LLVM's own disassembler: what the emulator's decoder is compared with.
+"""LLVM's own disassembler, the standard of the emulator's decoder.
 
 It runs in a process of its own, since some words that are no instruction (reserved SDWA selectors)
 crash it: as a program, this module reads one case a line and writes its answer.
@@ -11,22 +11,19 @@ import functools
 import glob
 import json
 import re
-import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-import pytest
+from tests.emulator.assembly import MC, TRIPLE
+from tests.processes import finished, python
 
-MC = shutil.which("llvm-mc-22")
-TRIPLE = b"amdgcn-amd-amdhsa"
 Answer = tuple[int, str] | None  # (bytes, text), None if LLVM knows no instruction there
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """libLLVM 22 with its AMDGPU target, or None."""
+def library() -> ctypes.CDLL:
+    """libLLVM 22 with its AMDGPU target."""
     for path in ("libLLVM.so.22.1", *sorted(glob.glob("/usr/lib/llvm-22/lib/libLLVM*.so*"))):
         try:
             llvm = ctypes.CDLL(path)
@@ -41,22 +38,15 @@ def library() -> ctypes.CDLL | None:
             ctypes.c_size_t,
         ]  # fmt: skip
         return llvm
-    return None
-
-
-needs_libllvm = pytest.mark.skipif(
-    not (library() and MC),
-    reason="libLLVM 22 or llvm-mc-22 is not installed: nothing to compare the decoder with",
-)
+    raise OSError("libLLVM 22 is not installed: nothing to compare the decoder with")
 
 
 def disassemble(cases: Sequence[Sequence[int]], arch: str) -> list[Answer]:
-    """What LLVM reads at the first word of each case."""
+    """Returns the instruction that LLVM reads at the first word of each case."""
     answers: list[Answer] = []
     while len(answers) < len(cases):
         text = "\n".join(" ".join(f"{w:x}" for w in words) for words in cases[len(answers) :])
-        command = [sys.executable, __file__, arch]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        done = python(__file__, arch, input=text)
         lines = done.stdout.splitlines()
         answers += [_answer(line) for line in lines]
         if done.returncode < 0:
@@ -77,10 +67,7 @@ def assemble(texts: Iterable[str], arch: str) -> dict[str, list[int]]:
     lines, rejected = sorted(set(texts)), set()
     for _ in range(2):
         lines = [line for i, line in enumerate(lines, 1) if i not in rejected]
-        done = subprocess.run(
-            [str(MC), f"-triple={TRIPLE.decode()}", f"-mcpu={arch}", "-show-encoding"],
-            input="\n".join(lines), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = finished(*MC, f"-mcpu={arch}", "-show-encoding", input="\n".join(lines))
         rejected = {int(n) for n in re.findall(r"^<stdin>:(\d+):", done.stderr, re.M)}
     assert not rejected, done.stderr
     encodings = re.findall(r"encoding: \[(.*?)\]", done.stdout)
@@ -92,14 +79,13 @@ def assemble(texts: Iterable[str], arch: str) -> dict[str, list[int]]:
 
 
 def normal(text: str) -> str:
-    """Without comments, white space made one blank."""
+    """The text without comments, every run of white space made one blank."""
     return " ".join(re.sub(r"//.*|;.*", "", text).split())
 
 
 def main() -> None:
     llvm, text = library(), ctypes.create_string_buffer(512)
-    assert llvm
-    context = llvm.LLVMCreateDisasmCPU(TRIPLE, sys.argv[1].encode(), None, 0, None, None)
+    context = llvm.LLVMCreateDisasmCPU(TRIPLE.encode(), sys.argv[1].encode(), None, 0, None, None)
     for line in sys.stdin:
         words = [int(word, 16) for word in line.split()]
         data = struct.pack(f"<{len(words)}I", *words)

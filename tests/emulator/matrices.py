@@ -32,27 +32,21 @@ class Shape:
 
     def outputs(self) -> list[list[tuple[int, int, int]]]:
         """[register][lane] -> (row, column, block)"""
+
+        def place(register: int, lane: int) -> tuple[int, int, int]:
+            if self.m == 4:
+                return register, lane % 4, lane // 4
+            block, i = divmod(register, self.m * self.m // LANES)
+            fours = LANES // self.m * (i // 4) + lane // self.m
+            return 4 * fours + i % 4, lane % self.m, block
+
         registers = self.m * self.m * self.blocks // LANES
-        table = []
-        for r in range(registers):
-            row = []
-            for lane in range(LANES):
-                if self.m == 4:
-                    row.append((r, lane % 4, lane // 4))
-                else:
-                    per_block = self.m * self.m // LANES
-                    i, block = r % per_block, r // per_block
-                    groups = LANES // self.m
-                    row.append(
-                        (4 * groups * (i // 4) + 4 * (lane // self.m) + i % 4, lane % self.m, block)
-                    )
-            table.append(row)
-        return table
+        return [[place(register, lane) for lane in range(LANES)] for register in range(registers)]
 
 
-def registers_of(shape: Shape, matrix: torch.Tensor, width: int) -> np.ndarray:
+def registers_of(shape: Shape, matrix: torch.Tensor) -> np.ndarray:
     """[blocks, rows, k] of a type to [registers, lanes] of bits."""
-    inputs = shape.inputs()
+    inputs, width = shape.inputs(), 8 * matrix.element_size()
     per_lane = len(inputs[0])
     bits = matrix.view({8: torch.uint8, 16: torch.int16, 32: torch.int32}[width]).numpy()
     out = np.zeros((max(per_lane * width // 32, 1), LANES), np.uint32)

@@ -1,4 +1,4 @@
-"""Every atomic instruction: what it leaves in memory and what it returns."""
+"""Every atomic instruction: the memory that it leaves, and its result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, Program, needs_llvm, run_clean, together
+from tests.emulator.assembly import PROLOGUE, Program, raw_buffer, run_clean, together, vgprs
 from tests.emulator.values import edges
-
-pytestmark = needs_llvm
 
 LANES = 64
 FLOATS = {
@@ -26,7 +24,7 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-# Of memory, the first and the second data, and the width.
+# Functions of memory, the first and the second data, and the width.
 INTEGERS: dict[str, Statement] = {
     "add": lambda m, d, _, bits: m + d,
     "sub": lambda m, d, _, bits: m - d,
@@ -76,7 +74,8 @@ def returns(mnemonic: str) -> bool:
 
 
 def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Eight bits at several places: sums are rounded, many from halfway. As dwords [64, 2]."""
+    """Values [64, 2], as dwords, of eight bits at several places: sums are rounded, many from
+    halfway."""
     shape = (LANES, 64 // (8 * np.dtype(FLOATS[kind]).itemsize))
     values = (rng.integers(-255, 256, shape) * 2.0 ** rng.integers(-8, 7, shape)).astype(
         FLOATS[kind]
@@ -116,10 +115,6 @@ def expected(mnemonic: str, memory: np.ndarray, data: np.ndarray, new: np.ndarra
     return result
 
 
-def registers(first: int, dwords: int) -> str:
-    return f"v{first}" if dwords == 1 else f"v[{first}:{first + dwords - 1}]"
-
-
 def program(space: str, mnemonic: str) -> str:
     """v[2:3] memory, v[4:5] and v[6:7] data, all loaded from s[4:5]; memory's place is s[6:7]."""
     name, _, bits = operation(mnemonic)
@@ -136,13 +131,13 @@ def program(space: str, mnemonic: str) -> str:
       s_waitcnt vmcnt(0)
     """
     if space == "ds":
-        second = f", {registers(6, n)}" if two else ""
-        result = f"{registers(8, n)}, " if returns(mnemonic) else ""
+        second = f", {vgprs(6, n)}" if two else ""
+        result = f"{vgprs(8, n)}, " if returns(mnemonic) else ""
         return (
             load
             + f"""
           ds_write_b64 v10, v[2:3]
-          {mnemonic} {result}v10, {registers(4, n)}{second}
+          {mnemonic} {result}v10, {vgprs(4, n)}{second}
           ds_read_b64 v[2:3], v10
           s_waitcnt lgkmcnt(0)
           global_store_dwordx2 v10, v[2:3], s[6:7]
@@ -155,7 +150,7 @@ def program(space: str, mnemonic: str) -> str:
         for place, first in enumerate(order)
         for i in range(n)
     )
-    data, result = registers(12, n * len(order)), registers(8, n)
+    data, result = vgprs(12, n * len(order)), vgprs(8, n)
     instruction = {
         "global": f"{mnemonic} {result}, v10, {data}, s[6:7] sc0",
         "flat": f"{mnemonic} {result}, v[18:19], {data} sc0",
@@ -169,10 +164,7 @@ def program(space: str, mnemonic: str) -> str:
       v_add_co_u32 v18, vcc, s6, v10
       s_nop 1
       v_addc_co_u32 v19, vcc, 0, v19, vcc
-      s_mov_b32 s8, s6
-      s_and_b32 s9, s7, 0xffff
-      s_mov_b32 s10, 1024
-      s_mov_b32 s11, 0x20000
+      {raw_buffer(1024, 6)}
       {gather}
       global_store_dwordx2 v10, v[2:3], s[6:7]
       s_waitcnt vmcnt(0)

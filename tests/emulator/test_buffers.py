@@ -1,4 +1,4 @@
-"""Which bytes of a buffer an access reaches, against a plain statement of the range check.
+"""Bytes of a buffer that an access reaches, compared with a plain statement of the range check.
 
 The rules are those of csrc/emulator/memory/buffer_descriptor.hpp, whose sources it names.
 Buffers lie within a larger array: what is out of range is there, and must not be touched.
@@ -12,14 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import PROLOGUE, Program, checks, needs_llvm, run, run_clean, together
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import (
+    PROLOGUE,
+    Program,
+    checks,
+    raw_buffer,
+    run,
+    run_clean,
+    together,
+    vgprs,
+)
 
 BEFORE, SPAN = 1024, 8192
 """Bytes mapped before the buffer's base, and in all."""
 COPIED_TO = 256
-"""Where a copy to LDS begins, which M0 says."""
+"""Offset in LDS at which a copy begins; M0 holds it."""
 LDS = 2048
 WORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
 
@@ -75,7 +82,7 @@ class Access:
         flags = ["idxen"] * (self.index is not None) + ["offen"] * (self.offset is not None)
         address = {0: "off", 1: "v2", 2: "v[2:3]"}[len(flags)]
         what, width = self.kind.split()
-        registers = {1: "v8", 2: "v[8:9]", 3: "v[8:10]", 4: "v[8:11]"}[max(1, self.bytes // 4)]
+        registers = vgprs(8, max(1, self.bytes // 4))
         tail = f"s[8:11], s12 {' '.join(flags)} offset:{self.immediate}"
         body = {
             "load": f"buffer_load_{width} {registers}, {address}, {tail}",
@@ -187,7 +194,7 @@ def cases() -> Iterator[tuple[str, Access]]:
         yield "the index alone", Access(kind, 50, stride=32, index=INDEX, offset=past)
         past = np.full(64, 20, np.uint32)
         yield "past the stride", Access(kind, 100, stride=16, index=INDEX * 2, offset=past)
-    # what no source reads another way: past the stride of a record that is out of range
+    # all sources agree about an access past the stride of a record that is out of range
     outside = np.where(INDEX < 40, 8, 12).astype(np.uint32)
     yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, offset=outside)
     yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, scalar=48)
@@ -223,24 +230,18 @@ def test_what_is_in_range(what: str, access: Access) -> None:
 def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) -> None:
     data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(4, np.uint32)
     body = f"""
-      s_mov_b32 s8, s4
-      s_mov_b32 s9, s5
-      s_mov_b32 s10, {records}
-      s_mov_b32 s11, 0x20000
+      {raw_buffer(records)}
       s_buffer_load_dwordx4 s[12:15], s[8:11], 0x0
       s_waitcnt lgkmcnt(0)
       v_mov_b32 v2, 0
-      v_mov_b32 v4, s12
-      v_mov_b32 v5, s13
-      v_mov_b32 v6, s14
-      v_mov_b32 v7, s15
+      {"".join(f"v_mov_b32 v{4 + i}, s{12 + i}" + chr(10) for i in range(4))}
       global_store_dwordx4 v2, v[4:7], s[6:7]"""
     run_clean(body, data, out)
     np.testing.assert_array_equal(out, np.where(np.arange(4) < expected, data[:4], 0))
 
 
 def test_scalar_loads_ignore_the_low_bits_of_an_address() -> None:
-    """And the finding that says so does not change what is loaded."""
+    """The address is rounded down to a dword, and a finding says so."""
     data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(1, np.uint32)
     body = """
       s_load_dword s8, s[4:5], 0x6

@@ -1,14 +1,12 @@
-"""What steers a program: branches, calls, MODE; and its loads to SGPRs and to LDS."""
+"""Instructions that steer a program (branches, calls, MODE), and its loads to SGPRs and to LDS."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import LANES, checks, needs_llvm, result, run
+from tests.emulator.assembly import LANES, checks, raw_buffer, result, run
 from tests.emulator.lanes import Wave
-
-pytestmark = needs_llvm
 
 STORE = "v_mov_b32 v2, {}\n global_store_dword v1, v2, s[6:7]"
 SCC = {True: "s_cmp_eq_u32 s2, s2", False: "s_cmp_lg_u32 s2, s2"}
@@ -29,7 +27,7 @@ BRANCHES = [
 
 @pytest.mark.parametrize(("name", "setup", "taken"), BRANCHES)
 def test_branches(name: str, setup: str, taken: bool) -> None:
-    """Of a mask any bit counts."""
+    """A branch on a mask looks at every bit of it."""
     body = f"""
       s_mov_b32 s8, 1
       {setup}
@@ -69,7 +67,7 @@ def test_calls_return_behind_themselves() -> None:
 
 @pytest.mark.parametrize("name", ["s_setreg_b32", "s_setreg_imm32_b32"])
 def test_fields_of_mode(name: str) -> None:
-    """Of any offset and size: nothing else changes, and what was set can be read."""
+    """A field of any offset and size is set, read back, and leaves the rest of MODE alone."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         offset, mode, value = (int(rng.integers(n)) for n in (32, 1 << 32, 1 << 32))
@@ -110,7 +108,7 @@ NOTHING = """
   buffer_inv sc1
   buffer_wbl2 sc1
 """
-"""Messages to the driver, caches, priorities, counters: no register and no byte is another."""
+"""Messages to the driver, caches, priorities and counters, which change no register and no byte."""
 
 
 def test_what_does_nothing() -> None:
@@ -132,7 +130,7 @@ def test_what_does_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["s_memtime", "s_memrealtime"])
 def test_clocks_go_forward(name: str) -> None:
-    """And the same way at every run: a program that reads one stays reproducible."""
+    """A clock goes forward, by as much in every run: programs that read one stay reproducible."""
     body = f"""
       {name} s[8:9]
       s_nop 0
@@ -153,7 +151,7 @@ def test_clocks_go_forward(name: str) -> None:
 @pytest.mark.parametrize("dwords", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("kind", ["address", "buffer"])
 def test_scalar_loads(kind: str, dwords: int) -> None:
-    """From an address, and an offset in the instruction or in an SGPR; of neighbours nothing."""
+    """The address may have an offset in the instruction or in an SGPR; no neighbour is loaded."""
     data = np.random.default_rng(dwords).integers(1, 1 << 32, 64, dtype=np.uint32)
     target = "s32" if dwords == 1 else f"s[32:{31 + dwords}]"
     suffix = "dword" if dwords == 1 else f"dwordx{dwords}"
@@ -167,10 +165,7 @@ def test_scalar_loads(kind: str, dwords: int) -> None:
             for i in range(dwords + 1)
         )
         body = f"""
-          s_mov_b32 s8, s4
-          s_mov_b32 s9, s5
-          s_mov_b32 s10, {data.nbytes}
-          s_mov_b32 s11, 0x20000
+          {raw_buffer(data.nbytes)}
           s_mov_b32 s12, 36
           s_mov_b32 s{32 + dwords}, 7
           {load}, {offset}
@@ -183,7 +178,7 @@ def test_scalar_loads(kind: str, dwords: int) -> None:
 
 @pytest.mark.parametrize(("suffix", "dwords"), [("dword", 1), ("dwordx3", 3), ("dwordx4", 4)])
 def test_copies_from_global_memory_to_lds(suffix: str, dwords: int) -> None:
-    """A lane's bytes go behind those of the lane before it, from M0 and the offset on."""
+    """A lane's bytes follow those of the lane before it, from M0 plus the offset on."""
     data = np.random.default_rng(1).integers(0, 1 << 32, 64 * dwords + 4, dtype=np.uint32)
     reads = "".join(f"ds_read_b32 v{8 + i}, v4 offset:{80 + 4 * i}\n" for i in range(dwords))
     stores = "".join(

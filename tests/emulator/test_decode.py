@@ -1,4 +1,4 @@
-"""The decoder against LLVM's: the same text and size for everything that both know."""
+"""The decoder agrees with LLVM's in text and size, wherever both know the instruction."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def listed(name: str, patterns: list[str]) -> set[str]:
     return {pattern for pattern in patterns if fnmatchcase(name, pattern)}
 
 
-# Of what LLVM knows for these archs, what the emulator refuses to decode. Exact: no entry too many,
-# none too few.
+# Instructions that LLVM knows for these archs and the emulator does not decode: exactly these.
 NOT_DECODED = documented("Not decoded")
 # Only the first half of v_mfma_scale_*, which is decoded as a whole.
 HALF = "v_mfma_ld_scale_b32"
@@ -56,7 +55,7 @@ OTHER_TEXT = re.compile(
 
 
 def compare(cases: list[list[int]], arch: str) -> tuple[set[str], set[str]]:
-    """(texts that both know, of what LLVM knows and the emulator does not).
+    """Returns the texts that both know, and those that LLVM alone knows.
 
     LLVM ignores bits that an opcode has no use for. So its text is assembled first: it is on words
     as the assembler makes them that the two must agree, in text and size.
@@ -78,10 +77,9 @@ def compare(cases: list[list[int]], arch: str) -> tuple[set[str], set[str]]:
     return same, unknown
 
 
-@llvm.needs_libllvm
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_number_of_every_format(arch: str) -> None:
-    """What LLVM knows is decoded alike, but for what is listed, and nothing else is decoded."""
+    """The decoder knows every opcode that LLVM knows, but the documented ones, and no other."""
     numbers = encodings.every_number()
     cases = [(kind, number, words) for kind, number, variants in numbers for words in variants]
     same, unknown = compare([words for *_, words in cases], arch)
@@ -95,7 +93,6 @@ def test_every_opcode_number_of_every_format(arch: str) -> None:
     assert {case[:2] for case in cases if decode(case[2], arch)} <= theirs
 
 
-@llvm.needs_libllvm
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_in_every_form(arch: str) -> None:
     """Other operands and modifiers. Every opcode, and every form that LLVM allows, is met."""
@@ -114,10 +111,9 @@ def test_every_opcode_in_every_form(arch: str) -> None:
     assert sum("0x" in text for text in same) > 1000  # literals
 
 
-@llvm.needs_libllvm
 @pytest.mark.parametrize("arch", ARCHES)
 def test_random_words(arch: str) -> None:
-    """Nothing crashes; what both know is the same; what is not known prints its words."""
+    """Random words crash nothing, decode as in LLVM, or are printed as unknown words."""
     random = Random(2)
     cases = [[random.getrandbits(32) for _ in range(4)] for _ in range(5_000)]
     same, _ = compare(cases, arch)
@@ -132,7 +128,8 @@ def test_random_words(arch: str) -> None:
 
 
 def test_the_docs_list_what_is_not_executed_and_only_that() -> None:
-    """Both ways: what is refused on some arch is listed, and what is listed is executed on none."""
+    """An instruction is listed if and only if some arch refuses it; none that is listed is
+    executed."""
     opcodes = [(m, executed) for arch in ARCHES for *_, m, executed in _emulator.opcodes(arch)]
     patterns = documented("Decoded, but not executed")
     refused = {m for m, executed in opcodes if not executed}

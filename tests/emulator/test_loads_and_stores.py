@@ -1,4 +1,4 @@
-"""Every load and store of every memory: which bytes, extended how, in which half of a register."""
+"""Every load and store of every memory: its bytes, their extension, and the half of a register."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, Program, needs_llvm, run_clean, together
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import PROLOGUE, Program, lines, raw_buffer, run_clean, together, vgprs
 
 LANES = 64
 OLD = 0x5A5A5A5A
@@ -27,7 +25,7 @@ MNEMONICS = [
 
 
 class Access:
-    """What a mnemonic says."""
+    """The parts of a mnemonic: its memory, direction, width, sign and half."""
 
     def __init__(self, mnemonic: str) -> None:
         found = NAME.fullmatch(mnemonic)
@@ -40,10 +38,10 @@ class Access:
         self.two = bool(found["two"])
         each = SIZES[found["size"]] * int(found["count"] or 1) if found["size"] else 0
         self.bytes = each or int(found["bits"]) // 8
-        # of the second of two: the unit of its offset, which is 1
+        # bytes of the unit in which the second of two is offset, by 1
         self.apart = self.bytes * (64 if found["st64"] else 1)
         self.dwords = -(-self.bytes // 4)
-        # where a store puts the second of two
+        # place of the second of two that are stored
         self.second = 1024 if self.apart > self.bytes else self.bytes
 
     def offset(self) -> int:
@@ -65,10 +63,6 @@ class Access:
         }[self.space]  # fmt: skip
 
 
-def span(first: int, dwords: int) -> str:
-    return f"v{first}" if dwords == 1 else f"v[{first}:{first + dwords - 1}]"
-
-
 WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"
 # v1 = 16 * lane; v[2:3] the same in s[4:5]; v[4:7] its bytes; v[12:15] old; s[8:11] a descriptor.
 START = f"""
@@ -78,15 +72,10 @@ START = f"""
   v_add_co_u32 v2, vcc, s4, v1
   s_nop 1
   v_addc_co_u32 v3, vcc, v3, v16, vcc
-  s_mov_b32 s8, s4
-  s_and_b32 s9, s5, 0xffff
-  s_mov_b32 s10, 1024
-  s_mov_b32 s11, 0x20000
+  {raw_buffer(1024)}
   global_load_dwordx4 v[4:7], v1, s[4:5]
   v_mov_b32 v12, {OLD}
-  v_mov_b32 v13, v12
-  v_mov_b32 v14, v12
-  v_mov_b32 v15, v12
+  {lines("v_mov_b32 v{}, v12", 13, 14, 15)}
   {WAIT}
 """
 
@@ -104,9 +93,9 @@ def fill(space: str) -> str:
 def loading(access: Access) -> str:
     """The program that stores what a load leaves in v[12:15]."""
     count = access.dwords * (2 if access.two else 1)
-    operands = access.operands(span(12, count))
+    operands = access.operands(vgprs(12, count))
     if access.two:
-        operands = f"{span(12, count)}, v17 offset1:1"
+        operands = f"{vgprs(12, count)}, v17 offset1:1"
     return f"""{START}{fill(access.space)}{WAIT}
       v_lshlrev_b32 v17, {3 if access.bytes == 8 else 2}, v0
       {access.mnemonic} {operands}
@@ -116,9 +105,9 @@ def loading(access: Access) -> str:
 
 def storing(access: Access) -> str:
     """The program that stores the inverse of v[4:7], and then what is there, and 1024 bytes on."""
-    operands = access.operands(span(20, access.dwords))
+    operands = access.operands(vgprs(20, access.dwords))
     if access.two:
-        first, last = span(20, access.dwords), span(22, access.dwords)
+        first, last = vgprs(20, access.dwords), vgprs(22, access.dwords)
         operands = f"v1, {first}, {last} offset1:{access.second // access.apart}"
     read = {
         "scratch": "".join(f"scratch_load_dword v{12 + i}, v16, off offset:{4 * i}\n"
@@ -176,7 +165,7 @@ def test_load(mnemonic: str) -> None:
 
 @pytest.mark.parametrize("mnemonic", [m for m in MNEMONICS if not Access(m).loads])
 def test_store(mnemonic: str) -> None:
-    """Writes its bytes and no other."""
+    """A store writes its bytes and no other."""
     access, data, out = Access(mnemonic), data_of(mnemonic), np.zeros((2, LANES, 16), np.uint8)
     before = data.copy()
     run_clean(PROGRAMS[mnemonic], data, out, lds=LDS, scratch=SCRATCH)

@@ -1,4 +1,4 @@
-"""The initial state of a wave, the order of waves, what is refused, and what is counted."""
+"""The initial state of a wave, the order of waves, refusals, and counters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, run
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import LANES, PROLOGUE, assemble, lines, output, run
 
 
 def test_preloaded_arguments_enter_256_bytes_later() -> None:
@@ -44,12 +42,13 @@ def test_errors_name_argument_and_valid_values() -> None:
     with pytest.raises(ValueError, match="compiled for another arch"):
         machine.launch(code.kernel("k"), [1], [64], struct.pack("<2Q", 0, 0))
     machine = _emulator.Machine("gfx950")
-    with pytest.raises(ValueError, match="8 bytes of arguments; the kernel takes 16"):
-        machine.launch(code.kernel("k"), [1], [64], bytes(8))
-    with pytest.raises(ValueError, match="block of 2048 work-items; valid: 1 to 1024"):
-        machine.launch(code.kernel("k"), [1], [2048], bytes(16))
-    with pytest.raises(ValueError, match="200000 bytes of LDS; the machine has 163840"):
-        machine.launch(code.kernel("k"), [1], [64], bytes(16), dynamic_lds=200000)
+    for block, size, lds, why in (
+        (64, 8, 0, "8 bytes of arguments; the kernel takes 16"),
+        (2048, 16, 0, "block of 2048 work-items; valid: 1 to 1024"),
+        (64, 16, 200000, "200000 bytes of LDS; the machine has 163840"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            machine.launch(code.kernel("k"), [1], [block], bytes(size), dynamic_lds=lds)
     code = _emulator.CodeObject.load(assemble(PROLOGUE, directives=".amdhsa_user_sgpr_queue_ptr 1"))
     with pytest.raises(ValueError, match="kernel 'k' needs the queue pointer"):
         machine.launch(code.kernel("k"), [1], [64], bytes(16))
@@ -59,15 +58,8 @@ def test_errors_name_argument_and_valid_values() -> None:
 
 
 def test_counters() -> None:
-    body = """
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      v_mov_b32 v4, 0
-      v_mov_b32 v5, 0
-      v_mov_b32 v6, 0
-      v_mov_b32 v7, 0
-      v_mov_b32 v8, 0
-      v_mov_b32 v9, 0
+    body = f"""
+      {lines("v_mov_b32 v{}, 0", *range(2, 10))}
       s_nop 1
       v_mfma_f32_16x16x32_bf16 v[12:15], v[2:5], v[6:9], 0
       v_lshlrev_b32 v20, 4, v0
@@ -112,10 +104,7 @@ def test_counters_tell_how_often_each_instruction_was_executed() -> None:
 )
 def test_bank_phases_of_ds_read_b128(stride, taken) -> None:
     body = f"""
-      v_mov_b32 v2, 0
-      v_mov_b32 v3, 0
-      v_mov_b32 v4, 0
-      v_mov_b32 v5, 0
+      {lines("v_mov_b32 v{}, 0", *range(2, 6))}
       v_mul_u32_u24 v20, {stride}, v0
       ds_write_b128 v20, v[2:5]
       ds_read_b128 v[24:27], v20

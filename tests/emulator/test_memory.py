@@ -6,9 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import LANES, needs_llvm, output, result, run, run_clean
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import LANES, lines, output, result, run, run_clean, vgprs
 
 # v[2:3]: of lanes 0, 3, 6... global memory (s[6:7]), of 1, 4... LDS, of 2, 5... scratch
 ADDRESSES = """
@@ -42,10 +40,10 @@ RESULT = "v_add_u32 v5, 1024, v5\n global_store_dwordx4 v5, v[12:15], s[6:7]"
 
 @pytest.mark.parametrize("dwords", [1, 4])
 def test_each_lane_reaches_its_memory(dwords: int) -> None:
-    data, back = ("v8", "v12") if dwords == 1 else ("v[8:11]", "v[12:15]")
+    data, back = vgprs(8, dwords), vgprs(12, dwords)
     suffix = f"dwordx{dwords}" if dwords > 1 else "dword"
     fill = "".join(f"v_add_u32 v{8 + i}, {1000 * i}, v0\n" for i in range(4))
-    zeros = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(12, 16))
+    zeros = lines("v_mov_b32 v{}, 0", *range(12, 16))
     store, load = f"flat_store_{suffix} v[2:3], {data}\n", f"flat_load_{suffix} {back}, v[2:3]\n"
     body = f"{ADDRESSES}{zeros}{fill}{store}{WAIT}{load}{WAIT}{RESULT}"
     out = np.zeros(512, np.uint32)

@@ -19,14 +19,14 @@ FP16_OVFL = 1 << 23
 
 
 def run(name: str, *sources: np.ndarray, wave: Wave | None = None, **fields: int) -> np.ndarray:
-    """Any number of values, 64 at a time."""
+    """Converts any number of values, 64 at a time."""
     padded = [np.resize(s, -(-len(s) // LANES) * LANES).reshape(-1, LANES) for s in sources]
     out = [(wave or Wave()).vector(name, *row, **fields).u32 for row in zip(*padded, strict=True)]
     return np.concatenate(out)[: len(sources[0])]
 
 
 def same_floats(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """Bits but for NaN, which must meet NaN."""
+    """Whether bits are equal; a NaN must meet a NaN."""
     nan = np.isnan(expected)
     return bool(
         np.array_equal(np.isnan(actual), nan)
@@ -132,7 +132,7 @@ def test_fp8_to_f32_every_value(arch: str, name: str) -> None:
 def test_two_fp8_to_16_bits_every_value(
     name: str, to: str, dtype: torch.dtype, exponent: int
 ) -> None:
-    """Times a power of two: of the scale only the exponent counts."""
+    """A value is multiplied by the scale's power of two: its mantissa does not count."""
     codes = np.arange(256, dtype=np.uint32)
     stored = torch.from_numpy(codes.astype(np.uint8)).view(FP8["gfx950", name])
     expected = (stored.float() * 2.0**exponent).to(dtype).float().numpy()

@@ -1,4 +1,4 @@
-"""What moves values between lanes and registers: DPP, SDWA, lane accesses, swaps, lane counts."""
+"""Instructions that move values between lanes and registers: DPP, SDWA, lane accesses, swaps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row(lane: int) -> tuple[int, int]:
     return lane // 16 * 16, lane % 16
 
 
-# Which lane a lane reads, None: none (CDNA3 ISA guide, "DPP_CTRL").
+# The lane that a lane reads, None if it reads none (CDNA3 ISA guide, "DPP_CTRL").
 CONTROLS: dict[int, Callable[[int], int | None]] = {
     0x1B: lambda i: i // 4 * 4 + 3 - i % 4,  # quad_perm:[3,2,1,0]
     0x4E: lambda i: i ^ 2,  # quad_perm:[2,3,0,1]
@@ -118,7 +118,7 @@ def test_swap() -> None:
 
 @pytest.mark.parametrize("run", [16, 32])
 def test_permlane_swaps(run: int) -> None:
-    """The guide: the odd runs of vdst against the even ones of vsrc."""
+    """The odd runs of vdst are swapped with the even ones of vsrc, the guide says."""
     sgpr, vgpr = Wave().arrays()
     vgpr[0], vgpr[STEP] = VALUES, ~VALUES
     both = [("v", 0), ("v", STEP)]

@@ -1,4 +1,4 @@
-"""Transcendental functions and what is approximate, against mpmath."""
+"""Transcendental and approximate functions, against mpmath."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.emulator.values import edges
 
 
 def turns(function: Callable[[mpmath.mpf], mpmath.mpf]) -> Callable[[float], mpmath.mpf]:
-    """Of x turns. A zero is +0 (that of -0 is in AT_ZERO)."""
+    """A function of an angle in turns. Its zeros are +0; AT_ZERO has the result for -0."""
     return lambda x: function(2 * mpmath.mpf(x)) or mpmath.mpf(0)
 
 
-# Of finite values but zero, to a number or infinity; None: NaN.
+# Functions of finite values but zero, to a number or infinity; None: NaN.
 FUNCTIONS: dict[str, Callable[[float], mpmath.mpf | None]] = {
     "exp": lambda x: mpmath.power(2, x),
     "log": lambda x: mpmath.log(x, 2) if x > 0 else None,
@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, Callable[[float], mpmath.mpf | None]] = {
     "cos": turns(mpmath.cospi),
 }
 AT_ZERO = {"exp": 1.0, "log": -math.inf, "cos": 1.0}  # sin, sqrt: the zero; rcp, rsq: its infinity
-AT_INFINITY = {  # of +inf and -inf
+AT_INFINITY = {  # the values at +inf and -inf
     "exp": (math.inf, 0.0), "log": (math.inf, None), "rcp": (0.0, -0.0), "rsq": (0.0, None),
     "sqrt": (math.inf, None), "sin": (None, None), "cos": (None, None),
 }  # fmt: skip
@@ -91,8 +91,8 @@ def flushed(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "rcp_iflag"])
 def test_f32_functions_within_an_ulp(name: str) -> None:
-    """1 ulp, the guide says; denormals are flushed, but by sin and cos."""
-    function = name.removesuffix("_iflag")  # which differs in the exceptions that it raises
+    """The guide allows 1 ulp. All functions but sin and cos flush denormals."""
+    function = name.removesuffix("_iflag")  # it differs in the exceptions that it raises
     rng = np.random.default_rng(sum(function.encode()))
     bits = np.concatenate([edges("f32", 1024, rng), rng.integers(0, 1 << 32, 1024)]).astype(
         np.uint32
@@ -111,7 +111,7 @@ def test_f32_functions_within_an_ulp(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["v_rcp_f64", "v_rsq_f64", "v_sqrt_f64"])
 def test_f64_functions(name: str) -> None:
-    """2^29 ulp, the guide says: a start for Newton's method."""
+    """The guide allows 2^29 ulp: the result starts Newton's method."""
     values = np.abs(edges("f64", 256, np.random.default_rng(3)).view(np.float64))
     values = values[np.isfinite(values) & (values > 0)][:LANES]
     values = np.resize(values, LANES)

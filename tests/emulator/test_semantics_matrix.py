@@ -11,69 +11,42 @@ import torch
 
 from tests.emulator.lanes import LANES, Wave
 from tests.emulator.matrices import Shape, c_registers, execute, registers_of
+from tests.emulator.test_semantics_convert import FP8
 
 F64 = np.float64
-
-TYPES = {
-    "f32": (torch.float32, 32),
-    "f16": (torch.float16, 16),
-    "bf16": (torch.bfloat16, 16),
-    "i8": (torch.int8, 8),
-}
-
-FP8 = {
-    "gfx942": {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz},
-    "gfx950": {"fp8": torch.float8_e4m3fn, "bf8": torch.float8_e5m2},
-}
-
+TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}
+EIGHT = [f"{a}_{b}" for a in ("fp8", "bf8") for b in ("fp8", "bf8")]
+BLOCKS = ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b")
+# the results of each type, the shapes of the operands, and their types
 BOTH = [
-    *(f"v_mfma_f32_{s}_f32" for s in ("32x32x1_2b", "16x16x1_4b", "4x4x1_16b")),
-    *(f"v_mfma_f32_{s}_f32" for s in ("32x32x2", "16x16x4")),
-    *(
-        f"v_mfma_f32_{s}_{t}"
-        for s in ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b", "32x32x8", "16x16x16")
-        for t in ("f16", "bf16")
-    ),
-    *(
-        f"v_mfma_i32_{s}_i8"
-        for s in ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b", "32x32x16", "16x16x32")
-    ),
-    *(
-        f"v_mfma_f32_{s}_{a}_{b}"
-        for s in ("16x16x32", "32x32x16")
-        for a in ("fp8", "bf8")
-        for b in ("fp8", "bf8")
-    ),
+    ("f32", ("32x32x1_2b", "16x16x1_4b", "4x4x1_16b", "32x32x2", "16x16x4"), ["f32"]),
+    ("f32", (*BLOCKS, "32x32x8", "16x16x16"), ["f16", "bf16"]),
+    ("i32", (*BLOCKS, "32x32x16", "16x16x32"), ["i8"]),
+    ("f32", ("16x16x32", "32x32x16"), EIGHT),
 ]
-
 GFX950 = [
-    *(f"v_mfma_f32_{s}_{t}" for s in ("16x16x32", "32x32x16") for t in ("f16", "bf16")),
-    "v_mfma_i32_16x16x64_i8",
-    "v_mfma_i32_32x32x32_i8",
+    ("f32", ("16x16x32", "32x32x16"), ["f16", "bf16"]),
+    ("i32", ("16x16x64", "32x32x32"), ["i8"]),
 ]
-
 ALL_INSTRUCTIONS = [
-    *((name, arch) for name in BOTH for arch in ("gfx942", "gfx950")),
-    *((name, "gfx950") for name in GFX950),
+    (f"v_mfma_{result}_{shape}_{operands}", arch)
+    for arch, table in (("gfx942", BOTH), ("gfx950", [*BOTH, *GFX950]))
+    for result, shapes, types in table
+    for shape in shapes
+    for operands in types
 ]
-
-
-def dtype_of(name: str, arch: str) -> torch.dtype:
-    return FP8[arch][name] if name in FP8[arch] else TYPES[name][0]
 
 
 def run(
     name: str, arch: str, shape: Shape, a: torch.Tensor, b: torch.Tensor, c: np.ndarray, **f: int
 ) -> np.ndarray:
     """D as [blocks, rows, columns]."""
-    width_a, width_b = a.element_size() * 8, b.element_size() * 8
     rows = c_registers(shape, c).view(np.uint32)
     operands: list[tuple[object, ...]] = [("v", 0), ("v", 16), ("a", 0)]
     wave = Wave(arch=arch, exec=0x5)  # MFMA ignores EXEC
     sgpr, vgpr = wave.arrays()
-    values_a, values_b = registers_of(shape, a, width_a), registers_of(shape, b, width_b)
-    vgpr[: len(values_a)] = values_a
-    vgpr[16 : 16 + len(values_b)] = values_b
+    for at, values in ((0, registers_of(shape, a)), (16, registers_of(shape, b))):
+        vgpr[at : at + len(values)] = values
     vgpr[256 : 256 + len(rows)] = rows
     result = execute(name, arch, sgpr, vgpr, operands, wave.mode, f)
     out = np.zeros_like(c)
@@ -91,7 +64,7 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generato
 def test_layout_by_exact_integers(name: str, arch: str) -> None:
     shape, rng = Shape(name), np.random.default_rng(0)
     size = (shape.blocks, shape.m, shape.k)
-    a, b = (integers(size, dtype_of(t, arch), rng) for t in shape.types)
+    a, b = (integers(size, FP8.get((arch, t)) or TYPES[t], rng) for t in shape.types)
     c = rng.integers(-9, 9, (shape.blocks, shape.m, shape.m))
     c = c.astype(np.int32 if "i32" in name else np.float32)
     d = run(name, arch, shape, a, b, c)
@@ -130,7 +103,7 @@ def test_constant_c_and_special_values() -> None:
     b[0, 5, 0] = float("-inf")
     wave = Wave(mode=0)  # denormals flushed elsewhere: not in MFMA
     sgpr, vgpr = wave.arrays()
-    vgpr[:2], vgpr[16:18] = registers_of(shape, a, 16), registers_of(shape, b, 16)
+    vgpr[:2], vgpr[16:18] = registers_of(shape, a), registers_of(shape, b)
     one = ("c", 0x3F800000)
     out = execute("v_mfma_f32_16x16x16_f16", "gfx942", sgpr, vgpr,
                   [("v", 0), ("v", 16), one], 0, {}).rows  # fmt: skip
@@ -141,7 +114,7 @@ def test_constant_c_and_special_values() -> None:
     assert d[1, 3] == 0x7FC00000
     assert d[2, 3] == 0x3F800000  # 1 + 2^-48
     assert d[2, 5] == 0x7FC00000  # 0 times -infinity
-    vgpr[:2], vgpr[16:18] = registers_of(shape, a, 16), registers_of(shape, b, 16)
+    vgpr[:2], vgpr[16:18] = registers_of(shape, a), registers_of(shape, b)
     out = execute("v_mfma_f32_16x16x16_f16", "gfx942", *wave.arrays()[:1], vgpr,
                   [("v", 0), ("v", 16), ("c", 0x00000001)], 0, {}).rows  # fmt: skip
     assert out[3, 3] == 1  # a denormal C survives
@@ -161,7 +134,7 @@ def test_cbsz_broadcasts_one_block_of_a(cbsz: int) -> None:
             assert np.array_equal(d[block], expected)
 
 
-# which lane group of 16 the four groups take B from (the calculator's BLGP table)
+# the lane group of 16 that each of the four takes B from (the calculator's BLGP table)
 @pytest.mark.parametrize(
     ("blgp", "groups"),
     [(1, [0, 1, 0, 1]), (2, [2, 3, 2, 3]), (3, [1, 2, 3, 0]), (4, [0] * 4), (5, [1] * 4),
@@ -210,7 +183,7 @@ def test_f64(m: int, blocks: int) -> None:
 # --- f8f6f4 ---------------------------------------------------------------------------------------
 
 
-# by the format's number in cbsz and blgp
+# the keys are the formats' numbers in cbsz and blgp
 FORMATS = {
     0: ml_dtypes.float8_e4m3fn, 1: ml_dtypes.float8_e5m2, 2: ml_dtypes.float6_e2m3fn,
     3: ml_dtypes.float6_e3m2fn, 4: ml_dtypes.float4_e2m1fn,

@@ -1,4 +1,5 @@
-"""What takes numbers apart or together: frexp, fract, division, mixed FMA, dot products."""
+"""Instructions that take numbers apart or together: frexp, fract, division, mixed FMA, dot
+products."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.emulator.lanes import LANES, VCC, Wave
+from tests.emulator.lanes import LANES, VCC, Result, Wave
 from tests.emulator.test_semantics_convert import ALL_16, run, same_floats
 from tests.emulator.values import edges
 
@@ -16,7 +17,7 @@ BITS = {"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 
 
 def inputs(kind: str) -> np.ndarray:
-    """All f16; of the wider types edges and random ones. Whole rows of lanes."""
+    """All f16; edges and random values of the wider types. Whole rows of lanes."""
     if kind == "f16":
         return ALL_16.ravel().astype(np.uint16).view(np.float16)
     values = edges(kind, 1024, np.random.default_rng(sum(kind.encode())))
@@ -34,6 +35,11 @@ def unary(name: str, values: np.ndarray, result: str) -> np.ndarray:
         wave = Wave().vector(name, row, dwords=2 if result == "f64" else 1)
         out.append(wave.u64 if result == "f64" else wave.u32)
     return np.concatenate(out).view(width)
+
+
+def floats(wave: Result, kind: str) -> np.ndarray:
+    """The lanes of a result."""
+    return (wave.u64 if kind == "f64" else wave.u32).astype(BITS[kind]).view(TYPES[kind])
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -119,7 +125,7 @@ class Division:
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_division_as_compilers_write_it(kind: str) -> None:
-    """Correctly rounded, whatever is far apart, near the largest or the smallest, or denormal."""
+    """Quotients are correctly rounded, also if operands are far apart, very large or denormal."""
     rng = np.random.default_rng(9)
     divide, scaled, plain = Division(kind), 0, 0
     for turn in range(40):
@@ -148,12 +154,11 @@ def test_division_fixup_of_special_values(name: str) -> None:
     b, a = np.repeat(special, 8), np.tile(special, 8)
     q = np.full(LANES, -7.0, TYPES[kind])
     got = Wave().vector(name, q, b, a, dwords=2 if kind == "f64" else 1)
-    bits = got.u64 if kind == "f64" else got.u32.astype(BITS[kind])
     with np.errstate(all="ignore"):
         quotient = a / b
     ordinary = np.isfinite(quotient) & (quotient != 0)
     expected = np.where(ordinary, np.copysign(TYPES[kind](7), quotient), quotient)
-    assert same_floats(bits.view(TYPES[kind]), expected)
+    assert same_floats(floats(got, kind), expected)
 
 
 MIXED = [("v_fma_mix_f32", 0), ("v_fma_mixlo_f16", 0), ("v_fma_mixhi_f16", 16)]
@@ -162,7 +167,8 @@ MIXED = [("v_fma_mix_f32", 0), ("v_fma_mixlo_f16", 0), ("v_fma_mixhi_f16", 16)]
 @pytest.mark.parametrize(("name", "shift"), MIXED)
 @pytest.mark.parametrize("op_sel_hi", range(8))
 def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
-    """Sources are f32, or by op_sel_hi the half that op_sel says; neg_hi is the absolute value."""
+    """A source is f32, or the half that op_sel says where op_sel_hi is set; neg_hi is the absolute
+    value."""
     rng = np.random.default_rng(op_sel_hi)
     op_sel, neg, absolute = 0b101, 0b011, 0b110
     values = rng.integers(-30, 31, (3, LANES))
@@ -192,7 +198,7 @@ def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_float_dot_products(kind: str) -> None:
-    """Halves by op_sel, signs by neg_lo and neg_hi; exact, for small integers."""
+    """op_sel chooses halves, neg_lo and neg_hi signs; products of small integers are exact."""
     rng = np.random.default_rng(4)
     values = rng.integers(-15, 16, (2, LANES, 2))
     if kind == "bf16":
@@ -228,25 +234,25 @@ def test_bitop3_is_a_truth_table(name: str) -> None:
 @pytest.mark.parametrize("name", ["v_fmamk_f32", "v_fmaak_f32", "v_madmk_f16", "v_madak_f16"])
 def test_fma_with_a_literal(name: str) -> None:
     """Small integers and a half: nothing is rounded."""
-    kind = TYPES[name[-3:]]
-    a, b = np.arange(LANES, dtype=kind), kind(3) + np.arange(LANES, dtype=kind)
-    half = kind(0.5)
-    literal = ("c", int(half.view(BITS[name[-3:]])))
+    kind = name[-3:]
+    a = np.arange(LANES, dtype=TYPES[kind])
+    b, half = a + TYPES[kind](3), TYPES[kind](0.5)
+    literal = ("c", int(half.view(BITS[kind])))
     if name[4:6] == "mk":
         got, expected = Wave().vector(name, a, literal, b), a * half + b
     else:
         got, expected = Wave().vector(name, a, b, literal), a * b + half
-    assert np.array_equal(got.u32.astype(BITS[name[-3:]]).view(kind), expected)
+    assert np.array_equal(floats(got, kind), expected)
 
 
 @pytest.mark.parametrize(("kind", "least"), [("f32", 150), ("f64", 1075)])
 def test_fixup_of_quotients_below_all_numbers(kind: str, least: int) -> None:
-    """From 1 / 2^least on the result is 0, whatever quotient was computed."""
+    """Quotients below 1 / 2^least become 0, whatever quotient was computed."""
     computed, numerator = (np.full(LANES, value, TYPES[kind]) for value in (7.0, 2.0**-100))
     for apart, expected in ((least, -7.0), (least + 1, -0.0)):
         denominator = np.full(LANES, -(2.0 ** (apart - 100)), TYPES[kind])
         dwords = 2 if kind == "f64" else 1
         out = Wave().vector(f"v_div_fixup_{kind}", computed, denominator, numerator, dwords=dwords)
-        got = (out.u64 if kind == "f64" else out.u32).astype(BITS[kind]).view(TYPES[kind])
+        got = floats(out, kind)
         np.testing.assert_array_equal(got, np.full(LANES, expected, TYPES[kind]))
         assert np.signbit(got).all()

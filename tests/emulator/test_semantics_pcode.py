@@ -77,7 +77,7 @@ def is_wide(kind: str) -> bool:
 
 
 def same(actual: int, expected: int, kind: str) -> bool:
-    """Bits, but that any quiet NaN will do for a NaN."""
+    """Whether bits are equal; any quiet NaN will do for a NaN."""
     if actual == expected:
         return True
     if kind.startswith("pk_f"):
@@ -109,7 +109,7 @@ VECTOR = [name for name in COMPARED if name.startswith("v_")]
 @pytest.mark.parametrize(
     ("name", "mode"),
     [(name, MODE) for name in VECTOR]
-    # whose pseudo-code looks at IEEE
+    # the pseudo-code of these looks at IEEE
     + [(name, MODE & ~IEEE) for name in VECTOR if re.match(r"v_(pk_)?(min|max|med)3?_f", name)],
 )
 def test_vector_instruction(name: str, mode: int) -> None:
@@ -177,7 +177,7 @@ def test_scalar_instruction(name: str) -> None:
         sources = [int(edges(kind, 1, rng)[0]) for kind in kinds]
         old = [int(x) for x in edges("u32", 2, rng)]
         exec_mask, scc = int(edges("u64", 1, rng)[0]), bool(rng.integers(2))
-        # of SOPK the last source is the immediate
+        # the last source of SOPK is the immediate
         fields = {"simm": (sources[-1] & 0xFFFF ^ 0x8000) - 0x8000} if sopk else {}
         wave = Wave(exec=exec_mask, scc=scc, destination=np.array(old, np.uint32))
         given = sources[:-1] if sopk else sources

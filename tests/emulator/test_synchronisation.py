@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import checks, needs_llvm, run
-
-pytestmark = needs_llvm
+from tests.emulator.assembly import checks, run
 
 WORKGROUPS, LANES = 3, 64
 HAND_OVER = """
@@ -60,7 +58,7 @@ def test_the_last_to_arrive_may_read_what_all_have_released(threads: int, seeds:
 
 
 def without(step: str, by: str = "s_nop 0") -> str:
-    """The first one of these lines is another."""
+    """The program with the first occurrence of a step replaced."""
     assert step in HAND_OVER
     return HAND_OVER.replace(step, by, 1)
 
@@ -113,7 +111,7 @@ def test_without_a_step_it_is_a_race(name: str) -> None:
 
 
 def test_a_seed_draws_the_order_of_workgroups() -> None:
-    """Who comes first is not who has the lowest number, but for seed 0."""
+    """The first workgroup to arrive is the one with the lowest number only for seed 0."""
     body = """
       v_mov_b32 v1, 0
       v_mov_b32 v2, 1

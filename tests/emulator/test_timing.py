@@ -12,30 +12,28 @@ import pytest
 from numpy.typing import NDArray
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
+from tests.emulator.assembly import PROLOGUE, assemble, lines
 
 CLOCK = 2.4  # GHz: of the bandwidths in bytes per clock
 
 
 def trace(body: str, *, waves: int, **assembly: Any) -> _emulator.Trace:
-    """Of one workgroup, without memory."""
+    """A trace of one workgroup, without memory."""
     kernel = _emulator.CodeObject.load(assemble(PROLOGUE + body, **assembly)).kernel("k")
     machine = _emulator.Machine("gfx950")
     return machine.trace(kernel, [1], [64 * waves], struct.pack("<2Q", 0, 0), workgroups=range(1))
 
 
 def replay(traced: _emulator.Trace) -> _emulator.CuTime:
-    """On one CU from clock 0 on."""
+    """Replays a trace on one CU from clock 0 on."""
     parameters = _emulator.TimingParameters("gfx950")
     return _emulator.replay(traced, parameters, [[0]], [0], 1, CLOCK)
 
 
-pytestmark = needs_llvm
-
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
-START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
+START = lines("v_mov_b32 v{}, 0", 2, 3, 4)
 MATRIX = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
-ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
+ACCUMULATORS = lines("v_mov_b32 v{}, 0", *range(8, 24))
 
 
 def by_wave(first: int, younger: str, older: str) -> str:
@@ -67,8 +65,8 @@ def test_the_wave_with_priority_is_first() -> None:
     ("first", "expected"), [("matrix", 40 * 4 + 100 * 8), ("vector", 100 * 8 + 40 * 16)]
 )
 def test_matrix_and_vector_instructions_share_a_port(first: str, expected: int) -> None:
-    """Of two waves on a SIMD one issues matrix instructions, which take 4 clocks of it and 16 of
-    their unit, the other what takes 8. Vector work of the older wave
+    """Two waves share a SIMD. One issues matrix instructions, which hold the port for 4 clocks and
+    their unit for 16; the other's instructions hold the port for 8. Vector work of the older wave
     leaves the port to nobody."""
     matrix = MATRIX * 40
     exponentials = "v_exp_f32 v2, v3\n" * 100
@@ -117,7 +115,7 @@ def test_parameters_are_checked() -> None:
 
 
 def schedule(lengths: list[float], slots: int = 1, **changes: float) -> _emulator.DeviceTime:
-    """On two XCDs of two CUs: 0 and 1, 2 and 3."""
+    """Schedules workgroups on two XCDs of two CUs each: 0 and 1, 2 and 3."""
     small = {"xcds": 2, "compute_units": 4, "workgroup_start": 7, **changes}
     return _emulator.schedule(lengths, slots, _emulator.TimingParameters("gfx950", small))
 

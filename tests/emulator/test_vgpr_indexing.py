@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import checks, needs_llvm, run
+from tests.emulator.assembly import checks, run
 from tests.emulator.lanes import M0, Wave
-
-pytestmark = needs_llvm
 
 LANES = np.arange(64, dtype=np.uint32)
 ENABLE = 1 << 27
@@ -25,17 +23,19 @@ def result(body: str) -> np.ndarray:
 
 @pytest.mark.parametrize("index", [0, 1, 7])
 def test_sources_and_destinations_move_by_the_index(index: int) -> None:
-    start = f"s_mov_b32 s8, {index}\n"
-    off = "s_set_gpr_idx_off\n"
-    read = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC0)\n v_mov_b32 v2, v10\n {off}"
-    np.testing.assert_array_equal(result(read), LANES + 100 * index)
-    second = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC1)\n v_sub_u32 v2, v17, v10\n {off}"
-    np.testing.assert_array_equal(result(second), np.full(64, 700 - 100 * index))
-    third = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC2)\n v_add3_u32 v2, v0, v0, v10\n {off}"
-    np.testing.assert_array_equal(result(third), 3 * LANES + 100 * index)
-    write = f"{start} s_set_gpr_idx_on s8, gpr_idx(DST)\n v_mov_b32 v10, v0\n {off}"
-    both = f"{write} s_set_gpr_idx_on s8, gpr_idx(SRC0)\n v_mov_b32 v2, v10\n {off}"
-    np.testing.assert_array_equal(result(both), LANES)
+    def indexed(operand: str, instruction: str) -> str:
+        on = f"s_mov_b32 s8, {index}\n s_set_gpr_idx_on s8, gpr_idx({operand})"
+        return f"{on}\n {instruction}\n s_set_gpr_idx_off\n"
+
+    read = indexed("SRC0", "v_mov_b32 v2, v10")
+    write = indexed("DST", "v_mov_b32 v10, v0")
+    for body, expected in (
+        (read, LANES + 100 * index),
+        (indexed("SRC1", "v_sub_u32 v2, v17, v10"), np.full(64, 700 - 100 * index)),
+        (indexed("SRC2", "v_add3_u32 v2, v0, v0, v10"), 3 * LANES + 100 * index),
+        (write + read, LANES),
+    ):
+        np.testing.assert_array_equal(result(body), expected)
 
 
 @pytest.mark.parametrize(("operand", "moved"), [("SRC1", 300), ("SRC2", 0)])
@@ -68,39 +68,24 @@ def test_m0_keeps_its_other_bits() -> None:
     assert (int(out.sgpr[M0]), out.mode) == (old, 0x3F0)
 
 
+REFUSED = "unsupported-instruction"
+MOVE = "v_mov_b32 v2, v10"
+
+
 @pytest.mark.parametrize(
-    ("check", "body"),
+    ("check", "first", "index", "operand", "second"),
     [
-        ("register-bounds", "s_set_gpr_idx_on 40, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
-        ("unwritten-register", "s_set_gpr_idx_on 20, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
-        (
-            "unwaited-register",
-            "global_load_dword v12, v1, s[6:7]\n s_set_gpr_idx_on 2, gpr_idx(SRC0)\n"
-            "v_mov_b32 v2, v10",
-        ),
-        (
-            "unsupported-instruction",
-            "s_set_gpr_idx_on 2, gpr_idx(SRC0)\n v_mov_b32_dpp v2, v10 quad_perm:[1,0,3,2]"
-            " row_mask:0xf bank_mask:0xf",
-        ),
-        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_fmac_f32 v10, v11, v12"),
-        (
-            "unsupported-instruction",
-            "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_readfirstlane_b32 s9, v10",
-        ),
-        (
-            "unsupported-instruction",
-            "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_mov_b32_sdwa v2, v10 dst_sel:DWORD"
-            " dst_unused:UNUSED_PAD src0_sel:WORD_1",
-        ),
-        (
-            "unsupported-instruction",
-            "s_nop 1\n s_set_gpr_idx_on 1, gpr_idx(SRC0)\n"
-            "v_mfma_f32_4x4x1_16b_f32 v[20:23], v10, v11, 0",
-        ),
+        ("register-bounds", "", 40, "SRC0", MOVE),
+        ("unwritten-register", "", 20, "SRC0", MOVE),
+        ("unwaited-register", "global_load_dword v12, v1, s[6:7]", 2, "SRC0", MOVE),
+        (REFUSED, "", 2, "SRC0", "v_mov_b32_dpp v2, v10 row_mirror row_mask:0xf bank_mask:0xf"),
+        (REFUSED, "", 1, "DST", "v_fmac_f32 v10, v11, v12"),
+        (REFUSED, "", 1, "SRC0", "v_readfirstlane_b32 s9, v10"),
+        (REFUSED, "", 1, "SRC0", "v_mov_b32_sdwa v2, v10 dst_sel:DWORD src0_sel:WORD_1"),
+        (REFUSED, "s_nop 1", 1, "SRC0", "v_mfma_f32_4x4x1_16b_f32 v[20:23], v10, v11, 0"),
     ],
-)  # fmt: skip
-def test_what_is_refused(check: str, body: str) -> None:
-    out = np.zeros(64, np.uint32)
-    report = run(FILL + body, None, out, vgprs=48, accum_offset=48)
+)
+def test_what_is_refused(check: str, first: str, index: int, operand: str, second: str) -> None:
+    body = f"{FILL}{first}\n s_set_gpr_idx_on {index}, gpr_idx({operand})\n {second}"
+    report = run(body, None, np.zeros(64, np.uint32), vgprs=48, accum_offset=48)
     assert checks(report) == {check}, [f.message for f in report.findings]

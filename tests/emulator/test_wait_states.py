@@ -1,147 +1,20 @@
-"""Wait states of GFX9, against LLVM's hazard recognizer: of chosen pairs, and of every matrix
+"""Wait states of GFX9, against LLVM's hazard recognizer, for chosen pairs and for every matrix
 instruction with every use of its result."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import needs_llvm
-from tests.emulator.hazard_pairs import Pair, compare, needs_llc
-
-pytestmark = [needs_llvm, needs_llc]
+from tests.emulator.assembly import vgprs
+from tests.emulator.hazard_pairs import Pair, compare
 
 # LLVM takes op_sel_hi of packed instructions (v_dot2_f32_f16, v_pk_*) for a choice of the result's
 # half and adds one wait state after each: no pair that would need none or one begins with those.
-VECTOR = """
-# results of another pipe, and parts of registers
-v_exp_f32 v16, v1
-  v_add_f32 v100, v16, v1
-  v_exp_f32 v100, v16
-  v_mov_b32 v16, v1
-  v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0
-  global_store_dword v[4:5], v16, off
-  ds_write_b32 v1, v16
-v_add_f16_sdwa v16, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:WORD_0 src1_sel:WORD_0
-  v_add_f32 v100, v16, v1
-  v_mov_b32 v16, v1
-  v_exp_f32 v100, v16
-v_fma_f16 v16, v1, v2, v3 op_sel:[0,0,0,1]
-  v_add_f32 v100, v16, v1
-  v_exp_f32 v100, v16
-v_cvt_pk_fp8_f32 v16, v1, v2 op_sel:[0,0,1]
-  v_add_f32 v100, v16, v1
-v_dot2_f32_f16 v16, v1, v2, v3
-  v_dot2_f32_f16 v16, v16, v2, v3
-  v_add_f32 v100, v16, v1
-  v_mov_b32 v16, v1
-  v_dot4_i32_i8 v100, v1, v2, v16
-  global_store_dword v[4:5], v16, off
-  ds_write_b32 v1, v16
-  global_load_dword v16, v[4:5], off
-v_dot2c_f32_f16 v16, v1, v2
-  v_dot2c_f32_f16 v16, v1, v2
-  v_dot2c_f32_f16 v100, v16, v2
-  v_add_f32 v100, v16, v1
-  v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0
-# vector results where other lanes or the matrix unit read them
-v_mov_b32 v16, v1
-  v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0
-  v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, v[14:17]
-  v_mov_b32_dpp v100, v16 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf
-  v_add_f32_dpp v100, v1, v16 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf
-  v_readlane_b32 s20, v16, 3
-  v_readfirstlane_b32 s20, v16
-  v_add_f32 v100, v16, v1
-  global_store_dword v[4:5], v16, off
-  ds_write_b32 v16, v1
-  v_mov_b32 v16, v2
-# scalars that vector instructions write
-v_readfirstlane_b32 s20, v1
-  v_mov_b32 v100, s20
-  s_add_u32 s21, s20, s20
-  v_readlane_b32 s23, v1, s20
-  v_writelane_b32 v100, 5, s20
-  v_writelane_b32 v100, s20, 3
-  buffer_load_dword v100, v1, s[8:11], s20 offen
-  global_load_dword v100, v1, s[20:21]
-  global_store_dword v1, v2, s[20:21]
-  s_load_dword s23, s[20:21], 0x0
-  v_add_f32 v100, s20, v1
-  v_fma_f32 v100, v1, v2, s20
-v_cmp_lt_f32_e64 s[20:21], v1, v2
-  v_cndmask_b32_e64 v100, v1, v2, s[20:21]
-  s_and_b64 s[24:25], s[20:21], s[20:21]
-  v_mov_b32 v100, s21
-  v_addc_co_u32_e64 v100, s[24:25], v1, v2, s[20:21]
-v_cmp_lt_f32 vcc, v1, v2
-  v_cndmask_b32 v100, v1, v2, vcc
-  v_div_fmas_f32 v100, v1, v2, v3
-  v_mov_b32 v100, vcc_lo
-  v_addc_co_u32 v100, vcc, v1, v2, vcc
-  s_and_b64 s[24:25], vcc, vcc
-v_add_co_u32 v16, vcc, v1, v2
-  v_addc_co_u32 v100, vcc, v1, v2, vcc
-  v_div_fmas_f32 v100, v1, v2, v3
-v_div_scale_f32 v16, vcc, v1, v1, v2
-  v_div_fmas_f32 v100, v1, v2, v3
-v_cmpx_le_f32_e64 exec, v1, v2
-  v_mov_b32_dpp v100, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf
-  v_mov_b32 v100, v1
-  v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, 0
-  v_readlane_b32 s20, v1, 3
-  v_readfirstlane_b32 s20, v1
-  v_writelane_b32 v100, s23, 3
-  global_load_dword v100, v[4:5], off
-# data of a wide store
-global_store_dwordx4 v[4:5], v[16:19], off
-  v_mov_b32 v16, v1
-  v_mov_b32 v19, v1
-  v_mov_b32 v20, v1
-global_store_dwordx3 v[4:5], v[16:18], off
-  v_mov_b32 v18, v1
-global_store_dwordx2 v[4:5], v[16:17], off
-  v_mov_b32 v16, v1
-buffer_store_dwordx4 v[16:19], v1, s[8:11], 0 offen
-  v_mov_b32 v16, v1
-  v_readfirstlane_b32 s20, v16
-buffer_store_dwordx4 v[16:19], v1, s[8:11], s20 offen
-  v_mov_b32 v16, v1
-# scalar instructions
-s_mov_b32 m0, s20
-  buffer_load_dword v1, s[8:11], 0 offen lds
-  s_sendmsg sendmsg(MSG_INTERRUPT)
-  ds_write_b32 v1, v2
-  v_mov_b32 v100, m0
-  s_mov_b32 s20, m0
-s_mov_b64 exec, s[24:25]
-  v_mov_b32_dpp v100, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf
-  v_readlane_b32 s20, v1, 3
-  v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, 0
-s_mov_b32 s20, s21
-  v_mov_b32 v100, s20
-  buffer_load_dword v100, v1, s[8:11], s20 offen
-  v_readlane_b32 s23, v1, s20
-  s_load_dword s23, s[20:21], 0x0
-s_mov_b64 vcc, s[24:25]
-  v_div_fmas_f32 v100, v1, v2, v3
-  v_cndmask_b32 v100, v1, v2, vcc
-"""
-SWAPS = """
-v_mov_b32 v16, v1
-  v_permlane32_swap_b32 v16, v1
-  v_permlane16_swap_b32 v1, v16
-v_permlane32_swap_b32 v16, v17
-  v_add_f32 v100, v16, v1
-  v_permlane32_swap_b32 v1, v17
-  v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0
-v_cmpx_le_f32_e64 exec, v1, v2
-  v_permlane32_swap_b32 v16, v1
-v_cvt_pk_bf16_f32 v16, v1, v2
-  v_permlane32_swap_b32 v16, v1
-"""
+LISTINGS = {"gfx942": ["wait_states.s"], "gfx950": ["wait_states.s", "wait_states_gfx950.s"]}
 
 
 def pairs(listing: str) -> list[tuple[str, str]]:
@@ -157,7 +30,8 @@ def pairs(listing: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_vector_and_scalar_instructions(arch: str) -> None:
-    needed = compare(pairs(VECTOR + SWAPS if arch == "gfx950" else VECTOR), arch)
+    texts = [Path(__file__).with_name(name).read_text() for name in LISTINGS[arch]]
+    needed = compare(pairs("".join(texts)), arch)
     assert set(needed) == {0, 1, 2, 3, 4, 5}
 
 
@@ -177,15 +51,11 @@ def sources_of(name: str) -> tuple[int, int]:
     return inputs, m * n * blocks * wide // 64
 
 
-def registers(first: int, count: int) -> str:
-    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
-
-
 def matrix(name: str, d: int, a: int = 200, c: int | None = None) -> str:
     """A matrix instruction with D at v[d:], A at v[a:], B at v[208:], C constant or at v[c:]."""
     inputs, outputs = sources_of(name)
-    accumulator = "0" if c is None else registers(c, outputs)
-    d_text, a_text, b_text = registers(d, outputs), registers(a, inputs), registers(208, inputs)
+    accumulator = "0" if c is None else vgprs(c, outputs)
+    d_text, a_text, b_text = vgprs(d, outputs), vgprs(a, inputs), vgprs(208, inputs)
     return f"{name} {d_text}, {a_text}, {b_text}, {accumulator}"
 
 
@@ -270,7 +140,7 @@ def test_matrix_instructions_whose_length_depends_on_the_element_type(formats: s
     b = size[m[1] if (m := re.search(r"blgp:(\d)", formats)) else ""]
     pairs = []
     for shape, outputs in (("16x16x128", 4), ("32x32x64", 16)):
-        operands = f"{registers(16, outputs)}, {registers(200, a)}, {registers(208, b)}, 0"
+        operands = f"{vgprs(16, outputs)}, {vgprs(200, a)}, {vgprs(208, b)}, 0"
         producer = f"v_mfma_f32_{shape}_f8f6f4 {operands}{formats}"
         pairs += [(producer, use) for use in USES]
     compare(pairs, "gfx950")

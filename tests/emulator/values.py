@@ -47,7 +47,7 @@ def edges(type_name: str, count: int, rng: np.random.Generator) -> U64:
     known = _EDGES.get(type_name) or _EDGES["64" if width > 32 else "32"]
     some = rng.choice(np.array(known, np.uint64), count)
     random = rng.integers(0, 1 << 63, count, np.uint64) * 2 + rng.integers(0, 2, count, np.uint64)
-    if type_name.startswith("f"):  # of moderate exponent, so that sums and products are finite
+    if type_name.startswith("f"):  # moderate exponents, so that sums and products are finite
         mantissa = {16: 10, 32: 23, 64: 52}[width]
         bias = (1 << (width - mantissa - 2)) - 1
         exponent = rng.integers(-8, 8, count) + bias

@@ -11,15 +11,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hk_backend.bench.launch.nothing import nothing_device
 from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention
-from hk_backend.engine.attention import PrefillRoute, Step, plan_step
+from hk_backend.engine.attention import PrefillRoute
 from hk_backend.kernels import catalogue
+from hk_backend.lab.bench.launch.nothing import nothing_device
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.graph import Graph
@@ -59,7 +60,7 @@ class Layer:
         key = torch.zeros(tokens, KV_HEADS, SIZE, dtype=BF16)
         return query, key, key.clone(), query.clone()
 
-    def call(self, step: Step, tensors: Any = None) -> str:
+    def call(self, step: PrefillStep, tensors: Any = None) -> str:
         query, key, value, out = tensors or self.tensors()
 
         def arguments() -> dict[str, Any]:
@@ -71,8 +72,8 @@ class Layer:
         return self.route.compute(step, paged, (query, key, value, out), arguments)
 
 
-def a_step() -> Step:
-    return plan_step(
+def a_step() -> PrefillStep:
+    return PrefillStep.of(
         STARTS,
         TOKENS,
         torch.tensor([9, 20], dtype=torch.int32),
@@ -172,7 +173,7 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
 def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:
     """A layer's calls in one step, as an engine makes them."""
     route = PrefillRoute(logging.getLogger("engine"))
-    step = plan_step(call["query_start_loc"], len(call["query"]))
+    step = PrefillStep.of(call["query_start_loc"], len(call["query"]))
     names = ("query", "key", "value")
 
     def arguments() -> dict[str, Any]:

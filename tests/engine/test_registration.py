@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,9 +47,12 @@ def engine_log() -> Iterator[Lines]:
     logger.removeHandler(handler)
 
 
-def plugin(register: Callable[[], str] = lambda: "") -> Plugin:
+def plugin(patch: pytest.MonkeyPatch, register: Callable[[], str] = lambda: "") -> Plugin:
+    """The plugin of an engine with one route."""
+    install = SimpleNamespace(register_attention=register)
+    patch.setitem(sys.modules, "hk_engine.attention.install", install)
     logger = logging.getLogger("an_engine.plugin")
-    return Plugin("Engine", logger, {"attention": register}, lambda: "")
+    return Plugin("Engine", logger, "hk_engine", lambda: False)
 
 
 def broken() -> str:
@@ -57,7 +61,7 @@ def broken() -> str:
 
 def test_an_unknown_variable_is_named(engine_log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_DEVIC", "cpu")
-    plugin().register_routes()
+    plugin(monkeypatch).register_routes()
     said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
     assert engine_log.lines == [f"WARNING hk_backend: {said}"]
 
@@ -79,12 +83,12 @@ def test_strict_ends_with_the_reason_alone(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    plugin(register).register_routes()
+    plugin(monkeypatch, register).register_routes()
     assert [why in line for line in engine_log.lines] == [True]
     monkeypatch.setenv("HK_STRICT", "1")
     get_config.cache_clear()
     with pytest.raises(RegisterError, match=r"^HK_STRICT=1: ") as caught:
-        plugin(register).register_routes()
+        plugin(monkeypatch, register).register_routes()
     assert why in str(caught.value)
     assert is_alone(caught.value)
 

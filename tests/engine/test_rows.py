@@ -93,9 +93,9 @@ def test_selections(rows: list[Row], data: st.DataObject) -> None:
     where = tokens[is_mine]
     assert mine.gathered == (int(where[-1] - where[0]) + 1 != len(where))
     out = torch.full((len(tokens), 2), -1)
-    room = mine.room(out)
+    room = mine.output_for(out)
     room[:] = where[:, None]
-    mine.put(room, out)
+    mine.scatter(room, out)
     assert torch.equal(out[:, 0], torch.where(is_mine, tokens, -1))
 
 

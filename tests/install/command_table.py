@@ -64,8 +64,8 @@ TABLE = {
     "python -m sglang.launch_server": GPU,
     "SGLANG_PLATFORM=hk_cpu HK_BACKEND=1": SGLANG,
 }
-"""How a command begins, of which the longest counts, and where it runs: in one of `WAYS`, which may
-be a reason why none runs it, or in the test file that is named."""
+"""Beginnings of commands, and where each runs; the longest beginning that fits counts. A value is
+one of `WAYS`, some of which are reasons why none runs it, or the name of the test file."""
 
 
 def beginning(command: Command) -> str | None:
@@ -80,5 +80,5 @@ def every() -> list[Command]:
 
 
 def found(*how: str) -> list[Command]:
-    """Those that the table gives to one of `how`."""
+    """The commands that the table gives to one of `how`."""
     return [each for each in every() if TABLE.get(beginning(each) or "") in how]

@@ -21,12 +21,13 @@ import pytest
 
 from bench_serving.server import free_port
 from tests.models import ROOT
+from tests.processes import finished
 
 DOCUMENTS = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "docs/*.md")
 
 
 class Block(NamedTuple):
-    """A fenced block; `line`: of its first line of text."""
+    """A fenced block; `line` is the number of its first line of text."""
 
     document: str
     line: int
@@ -117,15 +118,8 @@ def checkout(folder: Path) -> Path:
 
 def run(command: Command, folder: Path) -> str:
     """Run the command in `folder`; return what it prints. It fails the test if it dies."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command.text],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = ("bash", "-euo", "pipefail", "-c", command.text)
+    done = finished(*shell, cwd=folder, env=environment(), stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""What the Dockerfile makes, without Docker: a wheel, and the environment it is installed in.
+"""The Dockerfile's image made without Docker: a wheel, and the environment it is installed in.
 
 A fresh environment stands for the base image. What the Dockerfile uses is understood, and nothing
 else: one folder (`/hk`), which is another one here; COPY of the whole context; a bind
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tests.install import serve
 from tests.models import ROOT
+from tests.processes import Done, finished
 
 IMAGE_FOLDER = "/hk"
 
@@ -78,14 +79,9 @@ def check_mount(flag: re.Match[str]) -> str:
 
 
 def copy_context(folder: Path) -> None:
-    """What git would take, which is what .dockerignore leaves of a checkout."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Copies what git would take, which is what .dockerignore leaves of a checkout."""
+    command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = finished(*command, cwd=ROOT, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -112,22 +108,18 @@ class Image(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Of Python, its ABI and the platform, as in the wheel's name."""
+        """Tag of the wheel's name: Python, its ABI and the platform."""
         return "-".join(self.wheel.name.removesuffix(".whl").split("-")[2:])
 
-    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """With nothing on the path but the environment's own commands, outside of any checkout."""
-        return subprocess.run(
-            [str(self.base / "bin" / command[0]), *command[1:]],
-            cwd=self.base,
-            env={**inherited(str(self.base / "bin")), **self.added, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(self, *command: str, **environment: str) -> Done:
+        """Run one of the environment's own commands, with no other on the path, outside of any
+        checkout."""
+        commands = self.base / "bin"
+        env = {**inherited(str(commands)), **self.added, **environment}
+        return finished(commands / command[0], *command[1:], cwd=self.base, env=env)
 
     def serve(self, device: str) -> dict[str, Any]:
-        """What serve.py prints on `device`, where no compiler can be found."""
+        """Returns what serve.py prints on `device`, where no compiler can be found."""
         compilers = ("c++", "cc", "clang++")
         assert not any(shutil.which(c, path=str(self.base / "bin")) for c in compilers)
         done = self.run("python", "serve.py", HK_DEVICE=device)
@@ -173,6 +165,6 @@ def install_torch(base: Path, environment: dict[str, str]) -> None:
 
 
 def inherited(path: str) -> dict[str, str]:
-    """This process's variables without what leads to this checkout or its environment."""
+    """The variables of this process, except those that lead to this checkout or its environment."""
     kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_OURS)}
     return {**kept, "PATH": path}

@@ -9,19 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hk_backend.cli.app import app
-from tests.install import commands
-from tests.install.command_table import (
-    HERE,
-    LONG,
-    MAKE,
-    SERVER,
-    SHELL,
-    TABLE,
-    WAYS,
-    beginning,
-    every,
-    found,
-)
+from tests.install import command_table, commands
+from tests.install.command_table import HERE, LONG, MAKE, SERVER, SHELL, beginning, every, found
 from tests.install.commands import Command
 from tests.models import ROOT, smollm2
 
@@ -29,8 +18,8 @@ from tests.models import ROOT, smollm2
 def test_every_command_is_in_the_table_and_nothing_else() -> None:
     keys = {str(command): beginning(command) for command in every()}
     assert [command for command, key in keys.items() if key is None] == []
-    assert TABLE.keys() - keys.values() == set(), "they are in no document any more"
-    tests = set(TABLE.values()) - set(WAYS)
+    assert command_table.TABLE.keys() - keys.values() == set(), "they are in no document any more"
+    tests = set(command_table.TABLE.values()) - set(command_table.WAYS)
     assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
     assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
 
@@ -66,7 +55,7 @@ def test_the_python_of_a_document(document: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", sorted({each.document for each in found(LONG, SERVER)}))
 def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
-    """They run in their order, since one may read what another has written."""
+    """The commands run in their order, since one may read what another has written."""
     smollm2()
     folder = commands.checkout(tmp_path)
     servers = found(SERVER)

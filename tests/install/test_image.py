@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from hk_backend.kernels import arches, catalogue
 from tests.install.image import DEVICES, Image, build, inherited
 from tests.install.pythons import OTHERS, builds
 from tests.models import ROOT
+from tests.processes import finished
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def test_it_serves_with_no_compiler(image: Image, device: str) -> None:
     ],
 )
 def test_a_wrong_result_would_be_seen(image: Image, operator: str, right: str, wrong: str) -> None:
-    """The control: with rows of another token the script fails."""
+    """The script fails with rows of another token: this is its control."""
     text = (image.base / "serve.py").read_text()
     assert text.count(right) == 1
     (image.base / "spoilt.py").write_text(text.replace(right, wrong))
@@ -51,8 +51,8 @@ def test_a_wrong_result_would_be_seen(image: Image, operator: str, right: str, w
 
 
 def test_the_wheel(image: Image) -> None:
-    """Its tag is of this machine's C library or an older one. It brings no library of others: a
-    grafted OpenMP runtime would be a second one beside torch's. It was built from the source
+    """The tag names this machine's C library or an older one. The wheel brings no foreign library:
+    a grafted OpenMP runtime would be a second one beside torch's. It was built from the source
     distribution beside it (that nothing else is missing: tests/kernels/test_package.py)."""
     tag = re.search(r"-manylinux_(\d+)_(\d+)_(\w+)\.whl$", image.wheel.name)
     assert tag is not None, image.wheel.name
@@ -76,8 +76,8 @@ def test_the_wheel(image: Image) -> None:
 
 
 def test_doctor_names_a_wheel_and_whether_its_code_objects_are_whole(image: Image) -> None:
-    """Nothing else is wrong of an environment with neither engine nor Ray nor GPU, until a code
-    object is not whole."""
+    """An environment without engine, Ray and GPU has no other problem, until a code object is
+    damaged."""
     found = image.doctor()
     assert [f["check"] for f in found["findings"] if f["severity"] == "problem"] == ["engine"]
     assert found["facts"]["installation"].startswith(f"wheel ({image.tag}) in {image.base}")
@@ -95,28 +95,19 @@ def test_doctor_names_a_wheel_and_whether_its_code_objects_are_whole(image: Imag
 
 
 def test_cibuildwheel_would_build_every_python_that_is_supported(image: Image) -> None:
-    """Its own reading of pyproject.toml; building takes Docker."""
+    """cibuildwheel reads pyproject.toml itself; building takes Docker."""
     image.run("python", "-m", "venv", "tools")
     tools = image.base / "tools" / "bin"
-    subprocess.run(
-        [tools / "python", "-m", "pip", "install", "-q", "cibuildwheel"],
-        env=inherited(os.defpath),
-        check=True,
-    )
-    listed = subprocess.run(
-        [tools / "cibuildwheel", "--platform", "linux", "--print-build-identifiers", str(ROOT)],
-        env=inherited(os.defpath),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env, asks = inherited(os.defpath), ("--platform", "linux", "--print-build-identifiers", ROOT)
+    finished(tools / "python", "-m", "pip", "install", "-q", "cibuildwheel", env=env, check=True)
+    listed = finished(tools / "cibuildwheel", *asks, env=env, check=True)
     supported = [f"cp3{minor}-manylinux_x86_64" for minor in range(10, 14)]
     assert listed.stdout.split() == supported
 
 
 @pytest.mark.parametrize("python", OTHERS)
 def test_the_wheel_of_another_python_serves_with_no_compiler(python: str, tmp_path: Path) -> None:
-    """Of each that is on the path."""
+    """The test builds with each Python that is on the path."""
     if not builds(python):
         pytest.skip(f"no {python} with headers and venv on the path")
     image = build(tmp_path, python)

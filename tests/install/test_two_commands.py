@@ -1,16 +1,16 @@
-"""`./demo` and `./check`: what they install, whom they ask, and what they run; `make` never empties
-an environment of another checkout."""
+"""`./demo` and `./check` install, ask and run what they should; `make` never empties an environment
+of another checkout."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.models import ROOT
+from tests.processes import Done, finished
 
 NEVER = "Nothing was installed"
 
@@ -41,8 +41,8 @@ ASKS = "Missing on this machine: make g++"
 def test_what_is_missing_is_installed_after_one_question(
     tmp_path: Path, missing: str, user: str, says: str, code: int, done: list[str], said: str
 ) -> None:
-    """What installers print is shown only if they fail. Programs of a folder stand for a machine's
-    own, and note what they are asked for."""
+    """The output of installers is shown only if they fail. Programs of a folder stand for a
+    machine's own, and note what they are asked for."""
     asked, programs, checkout = (tmp_path / name for name in ("asked", "bin", "checkout"))
     (checkout / "requirements").mkdir(parents=True)
     programs.mkdir()
@@ -67,39 +67,26 @@ def test_what_is_missing_is_installed_after_one_question(
             path.write_text(f"#!/bin/bash\n{text}\n")
             path.chmod(0o755)
     options = [says] if says.startswith("--") else []
-    found = subprocess.run(
-        [checkout / "demo", *options],
-        input="" if options else says,
-        env={"PATH": str(programs)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PATH": str(programs)}
+    found = finished(checkout / "demo", *options, input="" if options else says, env=env)
     assert bool(found.returncode) == code, found.stderr
     assert (asked.read_text().splitlines() if asked.exists() else []) == done
     assert said in found.stderr
     assert ("noise" in found.stderr + found.stdout) == (user == "offline")
 
 
-def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Says what it would do in `folder`, and does what it does before that. Nothing reaches it of a
-    `make` that runs this test."""
-    return subprocess.run(
-        ["make", "-n", *words],
-        cwd=folder,
-        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def make(folder: Path, *words: str) -> Done:
+    """`make -n` in `folder`, without the variables of a `make` that runs this test."""
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return finished("make", "-n", *words, cwd=folder, env=env)
 
 
-def making(folder: Path, environment: str) -> subprocess.CompletedProcess[str]:
+def making(folder: Path, environment: str) -> Done:
     return make(folder, f"VENV={environment}", f"{environment}/.stamps/python")
 
 
 def checkout(folder: Path) -> Path:
-    """With an environment that is complete as far as Python itself."""
+    """A checkout with an environment that is complete as far as Python itself."""
     stamps = folder / ".venv" / ".stamps"
     stamps.mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.sample_launch import Sample, run
+from hk_backend.lab.toolchain.sample_launch import Sample, run
 from tests.kernels.gemm_problem import Problem, in_blocks, scales_of_blocks
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue, masks
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.kernels.outstanding import most_outstanding
 from tests.ops.cases import Case
@@ -200,13 +200,11 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
 def code_of(entry: KernelEntry) -> tuple[bytes, int, int, int]:
     """The .text section of a kernel's code object, where in it that begins, and where in .text the
     kernel begins and ends."""
-    code_object = entry.code_object()
-    elf = Elf(code_object)
+    elf = Elf(entry.code_object())
     text = elf.sections[".text"]
-    begin, size = elf.symbols()[entry.symbol]
-    begin -= text.address
-    words = code_object[text.offset : text.offset + text.size]
-    return words, text.offset, begin, begin + size
+    begin, size = elf.place(entry.symbol)
+    begin -= text.offset
+    return elf.data[text.offset :][: text.size], text.offset, begin, begin + size
 
 
 def main(names: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hk_backend import reference
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.sample_launch import Sample, run
+from hk_backend.lab.toolchain.sample_launch import Sample, run
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BLOCK = 128

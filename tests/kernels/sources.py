@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain import build, disassembly
-from hk_backend.kernels.toolchain.compiler import Toolchain
-from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
-from hk_backend.kernels.toolchain.sources import SOURCES
+from hk_backend.lab.toolchain import build, disassembly
+from hk_backend.lab.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain.disassembly import Disassembly, parse
+from hk_backend.lab.toolchain.sources import SOURCES
 
 ARCH = "gfx950"
 THREADS = 64
 
 PRELUDE = """
+#include "hk/args/measure.hpp"
 #include "hk/kernel_info.hpp"
 HK_ARCHES({arches});
 #define __device__ __attribute__((device))
@@ -44,7 +43,7 @@ class Source:
 
     body: str = COPY
     name: str = "small"
-    info: str = '{1, 2, 3, 0, 0, "n", "test"}'
+    info: str = '{1, 2, 3, 0, 0, "measure", "test"}'
     facts: str = ""  # their type
     parameters: str = "k::Args args"
     call: str = "k::run(args);"
@@ -68,12 +67,12 @@ def write(root: Path, *sources: Source) -> Path:
 def compile_kernel(
     root: Path, source: Source, tools: Toolchain
 ) -> tuple[dict[str, Any], Disassembly]:
-    """Its entry of the catalogue and its code."""
+    """The kernel's record in the index, and its code."""
     built = build.compile_one(
         SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
     )
     code = disassembly.disassemble(root / f"{source.name}.co", ARCH, tools)
-    ((entry,),) = built.kernels.values()
+    ((entry,),) = (kernels.values() for kernels in built.kernels.values())
     return entry, code[source.name]
 
 
@@ -83,10 +82,15 @@ def straight(*lines: str) -> Disassembly:
     return Disassembly(tuple(parse(word[0], word[2], 4 * i) for i, word in enumerate(words)))
 
 
-def remove_kernels(source: Path, entries: Iterable[KernelEntry]) -> None:
-    """Empty the lines that declare them: each is one, at the left margin, with the kernel's name in
-    it, or that without the operator's."""
-    words = [w for e in entries for w in (e.name, e.name.removeprefix(f"{e.operator}_"))]
-    declares = re.compile(rf"^[A-Z]\w*\(.*\b({'|'.join(map(re.escape, words))})\b")
-    lines = source.read_text().splitlines(keepends=True)
-    source.write_text("".join("\n" if words and declares.match(line) else line for line in lines))
+KERNEL = re.compile(r'extern "C" __attribute__\(\(global\b[^{;]*\bvoid\s+(\w+)\([^)]*\)\s*{[^{}]*}')
+INFO = re.compile(r'extern "C" __attribute__\(\(constant\b[^{;=]*\s(\w+)_info\s*=[^;]*;')
+"""A kernel and its constant, after the preprocessor."""
+
+
+def keep_kernel(source: Path, name: str, arch: str, tools: Toolchain, root: Path) -> None:
+    """Replaces a source by its preprocessed text, in which one kernel alone is left."""
+    text = tools.run("clang++", *build.FLAGS, f"--offload-arch={arch}", "-E", source, cwd=root)
+    for definition in KERNEL, INFO:
+        assert name in definition.findall(text)
+        text = definition.sub(lambda found: found[0] if found[1] == name else "", text)
+    (root / source).write_text(text)

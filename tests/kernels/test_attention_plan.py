@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hk_backend.kernels.attention_plan import Step, choices
+from hk_backend.kernels.attention_plan import LaunchSizes, choices
 
 TILE_KEYS = 64
 
 
-def tiles_seen(step: Step, rows: int, shared: bool) -> tuple[int, int]:
+def tiles_seen(step: LaunchSizes, rows: int, shared: bool) -> tuple[int, int]:
     """Most and fewest tiles of keys up to the last key that a tile of query rows sees."""
     tokens = -(-rows // step.heads_of_tile(shared))
     each = -(-step.tokens // step.requests)
@@ -25,13 +25,13 @@ def tiles_seen(step: Step, rows: int, shared: bool) -> tuple[int, int]:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("tokens", "longest"), [(256, 0), (256, 4096), (64, 1000), (1024, 1024)])
 def test_tiles_of_keys(tokens: int, longest: int, grouped: bool, shared: bool) -> None:
-    step = Step(tokens, 1, longest, heads=8, kv_heads=2, head_size=128, grouped=grouped)
+    step = LaunchSizes(tokens, 1, longest, heads=8, kv_heads=2, head_size=128, grouped=grouped)
     for rows in (64, 128, 256):
         assert step.key_tiles(rows, shared) == tiles_seen(step, rows, shared)
 
 
 def test_keys_are_dealt_to_parts_unless_that_is_excluded() -> None:
-    step = Step(64, 1, 65536, heads=8, kv_heads=2, head_size=128, grouped=False)
+    step = LaunchSizes(64, 1, 65536, heads=8, kv_heads=2, head_size=128, grouped=False)
     numbers = [each.parts.number for each in choices(step, 256, (128,))]
     assert numbers[:3] == [1, 2, 4]
     assert [each.parts.number for each in choices(step, 256, (128,), parts=False)] == [1]

@@ -14,10 +14,10 @@ import pytest
 from hk_backend import _emulator
 from hk_backend.kernels import Fact, KernelEntry, arches, catalogue
 from hk_backend.kernels.masks import GROUPED
-from hk_backend.kernels.toolchain import analysis, clocks, sample_launch
-from hk_backend.kernels.toolchain.compiler import Toolchain
-from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain import analysis, clocks, sample_launch
+from hk_backend.lab.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain.disassembly import Disassembly, parse
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.attention_launch import Case, Launch, kernels
 from tests.kernels.cover import covered, of_some_kinds
 from tests.proof.kernel_digest import instructions
@@ -36,7 +36,7 @@ Lengths = tuple[tuple[int, int], ...]
 
 GEMM = [entry for entry in KERNELS if entry.operator == "gemm"]
 gemm = pytest.mark.parametrize("entry", of_some_kinds("bars", 10, {e.name: [e] for e in GEMM}))
-"""The commit draws some: tests/kernels/toolchain/test_shipped.py compares figures, too."""
+"""The commit draws some: tests/lab/toolchain/test_shipped.py compares figures, too."""
 
 
 @functools.cache

@@ -20,8 +20,8 @@ from hk_backend.kernels import (
 )
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.entry import code_object_arch
-from hk_backend.kernels.toolchain import build
-from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain import build
+from hk_backend.lab.toolchain.compiler import Toolchain
 from tests.kernels.catalogues import with_kernels
 from tests.kernels.sources import ARCH, Source, write
 
@@ -53,7 +53,7 @@ def test_entry(built: Path) -> None:
         ("n", "int32", 16),
     ]
     assert entry.arguments.size == 24
-    assert entry.grid(n=5) == (5, 1, 1)
+    assert entry.grid == "measure"
     assert entry.line_tables().startswith(b"\x7fELF")
     assert catalogue("gfx950:sramecc+:xnack-", built).arch == ARCH
 
@@ -126,7 +126,7 @@ def test_facts_that_select_nothing_are_errors() -> None:
         known.select("gemm", dtype="bf16")
     for find in (known.select, known.alternatives):
         with pytest.raises(
-            ValueError, match="several kernels: gemm_bf16_256x256, gemm_bf16_256x128"
+            ValueError, match="several kernels: gemm_bf16_256x256, gemm_f16_256x256"
         ):
             find("gemm")
 
@@ -201,10 +201,12 @@ def alter(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
             lambda data: data.update(operator="gemm"),
             r"test\.json is of gemm for gfx950, not of test",
         ),
-        (lambda data: data["kernels"][0].update(code_object="large"), "KeyError: 'large'"),
-        (lambda data: data["kernels"][0]["figures"].pop("waves_per_simd"), "waves_per_simd"),
-        (lambda data: data["kernels"][0]["figures"].update(speed=1), "'speed'"),
-        (lambda data: data["kernels"][0]["resources"].update(vgprs=1), "'vgprs'"),
+        (lambda data: data["code_objects"]["small"].pop("size"), "KeyError: 'size'"),
+        (lambda data: data["code_objects"].update(small=1), "TypeError"),
+        (lambda data: data["shared"]["figures"].pop("waves_per_simd"), "waves_per_simd"),
+        (lambda data: data["shared"]["figures"].update(speed=1), "'speed'"),
+        (lambda data: data["shared"].update(vgprs=1), "'vgprs'"),
+        (lambda data: data["shared"].update(arguments=1), "IndexError"),
         (
             lambda data: data["structs"][0]["fields"][0].update(type="float64"),
             "x: 'float64' is not one of pointer, int32",
@@ -217,3 +219,11 @@ def test_an_index_that_was_altered_is_refused(
     alter(folder, change)
     with pytest.raises(CodeObjectError, match=message):
         small(folder)
+
+
+def test_fp16_follows_from_bf16() -> None:
+    """Every kernel for bf16 has a twin for fp16 with the same bars, and the other way round."""
+    bars = {entry.name: entry.bars for entry in catalogue("gfx950").kernels}
+    of_bf16 = {name: each for name, each in bars.items() if "bf16" in name}
+    of_fp16 = {name: each for name, each in bars.items() if "f16" in name and name not in of_bf16}
+    assert {name.replace("bf16", "f16"): each for name, each in of_bf16.items()} == of_fp16

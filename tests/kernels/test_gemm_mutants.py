@@ -13,11 +13,10 @@ import torch
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.cover import family, proved
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
-from tests.kernels.mutants import Mutant, mutants
+from tests.kernels.mutants import Mutant, code_of, mutants
 from tests.proof.kernel_digest import instructions
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
@@ -81,17 +80,13 @@ def caught(name: str, entry: KernelEntry) -> bool:
 
 def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
     code = entry.code_object()
-    elf = Elf(code)
-    text = elf.sections[".text"]
-    begin, size = elf.symbols()[entry.symbol]
-    begin -= text.address
-    words = code[text.offset : text.offset + text.size]
+    words, text, begin, end = code_of(entry)
     shipped = _emulator.CodeObject.load(code, entry.line_tables())
     lines = shipped.kernel(entry.symbol).lines
-    for mutant in mutants(words, entry.arch, begin, begin + size):
+    for mutant in mutants(words, entry.arch, begin, end):
         if EPILOGUE in lines.get(mutant.pc, "") and ": lgkmcnt" in mutant.change:
             continue
-        yield mutant, mutant.apply(code, text.offset)
+        yield mutant, mutant.apply(code, text)
 
 
 @proved(list(KERNELS.values()))

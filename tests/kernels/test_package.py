@@ -14,7 +14,7 @@ import pytest
 from hk_backend.kernels import arches, catalogue
 from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
 from hk_backend.kernels.entry import code_object_arch
-from hk_backend.kernels.toolchain import build
+from hk_backend.lab.toolchain import build
 
 FOLDER = CODE_OBJECTS.relative_to(build.ROOT)
 CONFIGURATION = """

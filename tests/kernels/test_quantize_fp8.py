@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.clocks import WAVE
+from hk_backend.lab.toolchain.clocks import WAVE
 from tests.kernels.cover import cover, covered, family, proved
 from tests.kernels.quantize_launch import BLOCK, DTYPES, Case, Outcome, is_right, launch
 from tests.seed import fixed

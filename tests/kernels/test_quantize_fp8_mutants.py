@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.cover import family, proved
-from tests.kernels.mutants import Mutant, mutants
+from tests.kernels.mutants import Mutant, code_of, mutants
 from tests.kernels.quantize_launch import Case, is_right, launch
 from tests.kernels.test_gemm_mutants import entry_with
 from tests.kernels.test_quantize_fp8 import numbers, scales_for
@@ -39,19 +38,14 @@ def caught(entry: KernelEntry, tried: list[Case]) -> bool:
 
 @proved(family("quantize_fp8"))
 def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) -> None:
-    code = entry.code_object()
-    elf = Elf(code)
-    text = elf.sections[".text"]
-    begin, size = elf.symbols()[entry.symbol]
-    begin -= text.address
-    words = code[text.offset : text.offset + text.size]
+    words, text, begin, end = code_of(entry)
     tried = list(cases(entry))
 
     def changed(mutant: Mutant) -> KernelEntry:
-        return entry_with(entry, mutant.apply(code, text.offset), tmp_path / "mutant.co")
+        return entry_with(entry, mutant.apply(entry.code_object(), text), tmp_path / "mutant.co")
 
     assert not caught(entry, tried)
-    all_of_them = list(mutants(words, entry.arch, begin, begin + size))
+    all_of_them = list(mutants(words, entry.arch, begin, end))
     assert len(all_of_them) > 5
     survivors = [mutant for mutant in all_of_them if not caught(changed(mutant), tried)]
     assert not survivors, [str(mutant) for mutant in survivors]

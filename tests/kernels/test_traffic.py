@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.timing.workloads import traffic
-from hk_backend.timing.workloads.traffic import Problem
+from tests.lab.timing import traffic
+from tests.lab.timing.traffic import Problem
 
 Array = NDArray[Any]
 RANDOM = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The folder of measurements: what is kept, ignored and merged; which timed launches decide."""
+"""The folder of measurements: files that are kept, ignored and merged, and launches that decide."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_one_is_ignored_with_one_line_and_replaced(
 def test_a_folder_that_cannot_be_written_is_one_line(
     what: str, kept: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Permissions are no test: they do not bind a superuser."""
+    """A file in the way stands for missing permissions, which do not bind a superuser."""
     blocking = kept if what.startswith("a file") else kept.parent
     blocking.parent.mkdir(parents=True, exist_ok=True)
     blocking.write_text("")

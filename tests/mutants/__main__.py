@@ -1,16 +1,14 @@
 """The command behind `make mutants`: which tests notice a fault.
 
-    make mutants                     every fault without a result of this commit; resumable
-    make mutants ONLY=routing        those whose room, key, file or name has this in it, again
-    make mutants SLOW=1              what survives: slow tests, proofs and whole engines
+    `make mutants`               runs every fault without a result of this commit; resumable.
+    `make mutants ONLY=routing`  runs those with this in their room, key, file or name, again.
+    `make mutants SLOW=1`        asks slow tests, proofs and engines about what survives.
 
 Faults are written into copies of the committed tree. Results are in tests/mutants/results.txt.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,26 +23,11 @@ from tests.models import ROOT
 from tests.mutants import fault as faults
 from tests.mutants import results
 from tests.mutants.fault import Fault
-from tests.mutants.judge import NOT_SLOW, Judge, commit
-from tests.mutants.reach import Reach
+from tests.mutants.judge import Judge, commit
 from tests.mutants.results import Result
-from tests.mutants.rooms import IN_SGLANG, IN_VLLM
 from tests.mutants.tree import Tree
 
 BUILD = ROOT / "build" / "mutants"
-UNITS = (
-    IN_VLLM,
-    ("tests/terms", "tests/routing", "tests/engine", "tests/measurements", "tests/test_config.py"),
-    ("tests/devices",),
-    ("tests/quantize",),
-    (
-        *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments")),
-        *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
-    ),
-    ("tests/cli",),
-    ("tests/ops",),
-)
-"""The parts of the recording, one pytest for each: the tests about the product's Python."""
 
 
 def main(
@@ -53,7 +36,6 @@ def main(
     jobs: int = typer.Option(1, envvar="JOBS", help="Faults at a time; each needs a core."),
     sglang_python: str = typer.Option(sys.executable, help="Python of SGLang's environment."),
     native: str = typer.Option("", help="Folder of the objects that `make venv` has compiled."),
-    reach: bool = typer.Option(True, help="Record which tests reach which line, if it is not."),
 ) -> None:
     """Run every fault that has no result of this commit, or those of ONLY."""
     console = Console(stderr=True)
@@ -66,8 +48,7 @@ def main(
     else:
         python = str(Path(sglang_python).absolute())  # copies of the tree are other folders
         trees = [Tree(BUILD / f"tree-{i}", python, objects) for i in range(max(jobs, 1))]
-        reaches = recorded(trees[0], python, len(trees), console) if reach else {}
-        run(chosen, [Judge(tree, reaches) for tree in trees], known, now, slow, console)
+        run(chosen, [Judge(tree) for tree in trees], known, now, slow, console)
         for tree in trees:
             tree.close()
     print("\n".join(results.table(known[each.key] for each in all_faults if each.key in known)))
@@ -91,8 +72,8 @@ def run(
     slow: bool,
     console: Console,
 ) -> None:
-    """Judge `chosen`, and write each result as it comes. What was caught before and is not now is
-    said at once."""
+    """Judge `chosen`, and write each result as it comes. A note follows a fault that was caught
+    before."""
     free: SimpleQueue[Judge] = SimpleQueue()
     for judge in judges:
         free.put(judge)
@@ -114,7 +95,7 @@ def run(
             finally:
                 free.put(judge)
             result = Result(outcome, now, judge.seconds, fault.room, fault.key, by)
-            with lock:  # of other processes, too
+            with lock:  # other processes write, too
                 known.update(results.read())
                 known[fault.key] = result
                 results.write(known.values(), faults.read())
@@ -124,26 +105,6 @@ def run(
                 progress.advance(task)
 
         list(pool.map(one, chosen))
-
-
-def recorded(tree: Tree, sglang_python: str, jobs: int, console: Console) -> dict[bool, Reach]:
-    """The tests that reach each line of this commit, by environment; recorded on demand."""
-    found, left = {}, []
-    for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
-        reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)
-        python = sglang_python if sglang else sys.executable
-        left += [(reach, python, *part) for part in enumerate(parts) if not reach.has(part[0])]
-
-    def record(reach: Reach, python: str, number: int, tests: tuple[str, ...]) -> None:
-        console.print(f"recording which tests reach which line: {tests[0]}")
-        words = [python, "-m", "pytest", "-q", *NOT_SLOW, *tests, *reach.arguments(number)]
-        with (reach.folder / f"{number}.log").open("w") as log:
-            subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
-                           stdout=log, stderr=log, check=False)  # fmt: skip
-
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda part: record(*part), reversed(left)))
-    return found
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Draws faults of Python code: from all that cosmic-ray can make of a room, so many of each.
 
-    python -m tests.mutants.draw        prints nothing; writes the rooms' files that are not there
+`python -m tests.mutants.draw` prints nothing; it writes the rooms' files that are missing.
 
-The draw is fixed by the room's name. What cannot be wrong is left out: docstrings, annotations,
-`from __future__`, and operators that make no sense where they are, as `|` between types.
+The draw is fixed by the room's name. Code that cannot be wrong is left out: docstrings,
+annotations, `from __future__`, and operators in a place without sense, as `|` between types.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.mutants.fault import FOLDER, Fault, StaleFaultError, written
 from tests.mutants.rooms import ROOMS, Room
 
 IDENTITY = re.compile(r"_(?!Is)[A-Za-z]+_Is(Not)?$")
-"""Operators that compare by identity what was compared by value: of small numbers and constants it
-is the same."""
+"""Operators that compare by identity instead of by value: small numbers and constants do not
+differ."""
 TRIES = 40
 """Draws for each fault that is wanted: some of what cosmic-ray makes is no fault."""
 
@@ -48,8 +48,8 @@ def draw(room: Room) -> list[Fault]:
 
 
 def draw_one(room: str, path: Path, chosen: random.Random) -> Fault | None:
-    """A kind of operator, one of its places, and what the operator makes of that: so operators that
-    have many places or many forms are not drawn more often."""
+    """A kind of operator is drawn, then one of its places, then a form of it. So operators with
+    many places or forms are not drawn more often."""
     text = path.read_text()
     kinds: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for operator, occurrence, within in places(text):
@@ -94,8 +94,8 @@ def definition_of(node: object) -> str:
 
 
 def is_another(text: str, changed: str) -> bool:
-    """Whether the change is one of what runs: it parses, and more differs than annotations and the
-    `strict=True` of a zip, which is a check of its own."""
+    """Whether the change alters code that runs: it parses, and more differs than annotations and
+    the `strict=True` of a zip, which is a check of its own."""
     try:
         return ast.dump(bare(changed)) != ast.dump(bare(text))
     except SyntaxError:

@@ -2,14 +2,14 @@
 
 A file of `faults/` holds the faults of one room, each as a paragraph:
 
-    hk_backend/kernels/grid.py: evaluate          file, and within which definition
-    the last workgroup is left out                what is broken, or the operator that changed it
-    -    return count                             text before, once in the definition
-    +    return count - 1                         text after
-    = equivalent: no caller asks for it           optional: why no test can tell
+    `hk_backend/kernels/grid.py: evaluate`         The file, and the definition.
+    `the last workgroup is left out`               The fault, or the operator that made it.
+    `-    return count`                            Text before, once in the definition.
+    `+    return count - 1`                        Text after.
+    `= equivalent: no caller asks for it`          Optional: why no test can tell.
 
-A kernel's or another C++ source's fault has no definition. A GPU kernel's has a line
-`* csrc/kernels/gemm.hip`, the source that is compiled with it.
+A kernel's or another C++ source's fault has no definition. A GPU kernel's names the source that is
+compiled with it in a line such as `* csrc/kernels/gemm.hip`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StaleFaultError(ValueError):
 
 @dataclass(frozen=True)
 class Fault:
-    """See the module. `room`: the name of its file of faults; `source`: of a GPU kernel."""
+    """A change of one place. `room`: the name of its file of faults; `source`: of a GPU kernel."""
 
     room: str
     name: str
@@ -60,18 +60,6 @@ class Fault:
         begin, end = self.span(text)
         return text[:begin] + self.new + text[end:]
 
-    def lines(self, text: str) -> range:
-        """The numbers of the lines that change, from 1. Raises `StaleFaultError`."""
-        return lines_of(text, *self.span(text))
-
-    def around(self, text: str) -> range:
-        """Lines of its definition. Raises `StaleFaultError`."""
-        return lines_of(text, *definition(text, self.within))
-
-
-def lines_of(text: str, begin: int, end: int) -> range:
-    return range(text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 2)
-
 
 def definition(text: str, name: str) -> tuple[int, int]:
     """The characters of a Python definition, `Class.method` for one in another, from its first
@@ -101,8 +89,8 @@ def walk(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def read(folder: Path = FOLDER) -> list[Fault]:
-    """All faults, by room and in the order of its file. Raises `ValueError` for a paragraph that is
-    none."""
+    """Read all faults, by room and in the order of its file. Raises `ValueError` for a bad
+    paragraph."""
     found = []
     for path in sorted(folder.glob("*.txt")):
         paragraphs = path.read_text().strip("\n").split("\n\n")
@@ -114,7 +102,7 @@ def read(folder: Path = FOLDER) -> list[Fault]:
 
 
 def parse(room: str, paragraph: str) -> Fault:
-    """One paragraph. Raises `ValueError` if it is not as the module says."""
+    """Parse one paragraph. Raises `ValueError` if it is not as the module says."""
     place, name, *rest = paragraph.split("\n")
     file, _, within = place.partition(": ")
     texts: dict[str, list[str]] = {"-": [], "+": [], "*": [], "=": []}

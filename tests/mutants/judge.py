@@ -4,23 +4,17 @@ records of proofs; for what survives, `make prove`'s own checks, slow tests and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 
 from tests.models import ROOT
 from tests.mutants.fault import Fault, StaleFaultError
 from tests.mutants.few_kernels import few_kernels
 from tests.mutants.native import BuildFailedError
-from tests.mutants.reach import Reach
-from tests.mutants.rooms import BY_NAME, Room
+from tests.mutants.rooms import BY_NAME
 from tests.mutants.tree import Outcome, Tree, git
 from tests.proof import plugin, records
 from tests.proof.source_digest import Definition, reached
 
-MOST_SECONDS = 60.0
-"""Recorded processor seconds of tests, after which no further test of a fault is asked. One case of
-each test function always is."""
 LIMIT = 600.0
 """Processor seconds, after which tests that have not ended are ended, and count as failed."""
 SLOW_LIMIT = 900.0
@@ -32,11 +26,10 @@ UNRECORDED = ("-m", "not slow and not proof and not engine_proof")
 
 
 class Judge:
-    """`tree`: the copy with the faults; `reach`: by environment, SGLang's or not."""
+    """`tree`: the copy with the faults."""
 
-    def __init__(self, tree: Tree, reach: dict[bool, Reach]) -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.reach = reach
         self.seconds = 0.0
         self.asked = 0
 
@@ -65,38 +58,13 @@ class Judge:
         room = BY_NAME[fault.room]
         if fault.source:
             return self._kernel(fault)
-        asked_first = [[last, *UNRECORDED]] if last.startswith("tests/") else []
-        for arguments in chain(asked_first, self._selections(fault, room)):
-            if failed := self._believed(fault, arguments, room.sglang):
+        asked_first = [[last]] if last.startswith("tests/") else []
+        for tests in (*asked_first, room.folders(fault.file)):
+            if failed := self._believed(fault, [*tests, *UNRECORDED], room.sglang):
                 return "test", failed
         if checks := self._stale_checks(fault):
             return "record", f"records of {len(checks)} checks, {min(checks)} among them"
         return "survives", "" if self.asked else "no test runs it"
-
-    def _selections(self, fault: Fault, room: Room) -> Iterator[list[str]]:
-        """The arguments of each run of pytest: the tests that reach the line, then those that reach
-        its definition, then all of the room, whose programs nobody has recorded."""
-        reach = self.reach.get(room.sglang)
-        if not fault.file.startswith("csrc/") and reach is not None:
-            text = (ROOT / fault.file).read_text()
-            on_the_line = reach.tests(fault.file, fault.lines(text))
-            around = reach.tests(fault.file, fault.around(text))
-            others = [name for name in around if name not in on_the_line]
-            for names in (on_the_line, others):
-                for chunk in filter(None, self._affordable(names, reach)):
-                    yield [*chunk, *UNRECORDED]
-        yield [*room.folders(fault.file), *UNRECORDED]
-
-    def _affordable(self, names: list[str], reach: Reach) -> list[list[str]]:
-        """The first few alone: most faults are caught by them, and the rest is not collected."""
-        functions, chosen, spent = set(), [], 0.0
-        for name in names:
-            spent += reach.seconds[name]
-            function = name.partition("[")[0]
-            if spent <= MOST_SECONDS or function not in functions:
-                chosen.append(name)
-            functions.add(function)
-        return [chosen[:20], chosen[20:]]
 
     def _believed(
         self,

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Collection
@@ -20,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.mutants.few_kernels import only
+from tests.processes import Done, finished
 
 SLOWER = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
@@ -29,7 +29,7 @@ EXTENSIONS = {f"hk_backend.{name}": f"{name}{SUFFIX}" for name in ("_cpu", "_emu
 LIBRARY = "libhk_emulated_hip.so"
 BUILD = (
     "import sys\n"
-    "from hk_backend.kernels.toolchain import build\n"
+    "from hk_backend.lab.toolchain import build\n"
     "build.FLAGS += ('-Wno-error',)\n"
     "sys.exit(build.main())"
 )
@@ -37,7 +37,7 @@ BUILD = (
 
 
 class BuildFailedError(RuntimeError):
-    """A compiler refuses the fault: it is none."""
+    """A compiler refuses the fault, which makes it none."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Native:
 
     @cached_property
     def command(self) -> str:
-        """The compiler's, up to the flags of an object."""
+        """The compiler's command, up to the flags of an object."""
         found = re.search(r"command = (c\+\+ .*) \$flags", self._ninja)
         assert found
         return found.group(1)
@@ -141,14 +141,10 @@ class Native:
             path.write_text(text)
 
 
-def run(
-    command: tuple[str, ...], folder: Path, path: tuple[Path, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def run(command: tuple[str, ...], folder: Path, path: tuple[Path, ...] = ()) -> Done:
     """Raises `BuildFailedError` with what the command printed last."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = finished(*command, cwd=folder, env=environment)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["?"]
         raise BuildFailedError(lines[0])

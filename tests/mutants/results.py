@@ -1,15 +1,16 @@
-"""The outcome of each fault: a line of `results.txt`, by room.
+"""The outcome of each fault: a line of `results.txt`, by room, with these columns.
 
-outcome   test        a test of `make test` fails; of a kernel, whose record it lacks, its proof
-          record      `make test` is red as a record is missing, but the proof passes again
-          prove       only a test that `make test` leaves out fails
-          survives    nothing does
-          equivalent  nothing can: the fault's file says why
-          stale       its text has gone
-commit    the last one that changed anything but faults, results and documents
-seconds   of the tests that ran, of a processor
-room, key the fault: `make mutants ONLY=key` runs it again
-by        the first test that failed, or what else shows it
+`outcome`    The worst that can be said of the tests.
+    `test`        A test of `make test` fails; for a kernel without a record, its proof.
+    `record`      `make test` is red as a record is missing, but the proof passes again.
+    `prove`       Only a test that `make test` leaves out fails.
+    `survives`    Nothing fails.
+    `equivalent`  Nothing can: the fault's file says why.
+    `stale`       Its text has gone.
+`commit`     The last one that changed anything but faults, results and documents.
+`seconds`    Processor time of the tests that ran.
+`room, key`  The fault: `make mutants ONLY=key` runs it again.
+`by`         The first test that failed, or other evidence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OUTCOMES = ("test", "record", "prove", "survives", "equivalent", "stale")
 
 @dataclass(frozen=True)
 class Result:
-    """See the module."""
+    """A line of the results."""
 
     outcome: str
     commit: str

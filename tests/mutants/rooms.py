@@ -1,4 +1,4 @@
-"""The rooms of the product that have faults, and the tests that can reach each, cheapest first."""
+"""The rooms of the product that have faults, and the tests that can reach each."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ class Room:
 VLLM = ("tests/integration/hk_vllm/e2e", "tests/integration/hk_vllm/rocm")
 SGLANG = ("tests/integration/hk_sglang/e2e", "tests/integration/hk_sglang/rocm")
 BOTH = ("tests/integration/engines", "tests/integration/shared")
-IN_VLLM = (
-    "tests/integration/hk_vllm",
-    *BOTH,
-    *(f"--ignore={folder}" for folder in VLLM),
-)
+IN_VLLM = ("tests/integration/hk_vllm", *BOTH, *(f"--ignore={folder}" for folder in VLLM))
 LINEAR_OPS = tuple(
     f"tests/ops/test_{name}.py"
     for name in ("pack_weight", "linear", "linear_codes", "linear_blocks", "linear_rotated",
@@ -53,7 +49,7 @@ NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,
     "csrc/cpu/linear/": LINEAR_OPS,
     "csrc/cpu/formats/": LINEAR_OPS,
-    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/timing"),
+    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/lab/timing"),
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""
@@ -64,17 +60,18 @@ ROOMS = (
     Room("routing", ("hk_backend/routing/*.py",), 12,
          ("tests/routing", "tests/ops/test_attention_errors.py", "tests/engine", *IN_VLLM), VLLM),
     Room("envelopes", ("hk_backend/ops/*.py", "hk_backend/terms/*.py"), 28,
-         ("tests/terms", "tests/ops", "tests/devices", "tests/engine", "tests/quantize"), VLLM),
+         ("tests/terms", "tests/ops", "tests/devices", "tests/engine", "tests/quantize",
+          "tests/routing"), VLLM),
     Room("planners",
          ("hk_backend/kernels/*plan.py", "hk_backend/kernels/gemm_choice.py",
-          "hk_backend/kernels/grid.py", "hk_backend/kernels/masks.py",
-          "hk_backend/kernels/row_sources.py"), 16,
+          "hk_backend/kernels/masks.py", "hk_backend/kernels/row_sources.py"), 16,
          ("tests/kernels/test_attention_plan.py", "tests/kernels/test_gemm_plan.py",
-          "tests/kernels/test_grid.py", "tests/devices/hip",
-          "tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py",
-          "tests/timing", "tests/cli")),
+          "tests/devices/hip",
+          "tests/lab/timing/test_planned_attention.py", "tests/lab/timing/test_planned_gemm.py",
+          "tests/lab/timing", "tests/cli", "tests/ops/test_linear_on_gfx950.py")),
     Room("launch", ("hk_backend/devices/**/*.py", "hk_backend/kernels/arguments.py"), 28,
-         ("tests/devices", "tests/ops", "tests/kernels/test_arguments.py", "tests/cli"), VLLM),
+         ("tests/devices", "tests/ops", "tests/kernels/test_arguments.py", "tests/cli",
+          "tests/engine"), VLLM),
     Room("packing", ("hk_backend/engine/linear/*.py",), 14,
          ("tests/engine/linear", "tests/ops/test_pack_weight.py", *IN_VLLM), VLLM),
     Room("engine",
@@ -87,7 +84,7 @@ ROOMS = (
     Room("cpu", ("csrc/cpu/**/*",), 0,
          ("tests/ops/test_attention_shapes.py", "tests/ops/test_attention_masks.py", "tests/ops")),
     Room("launcher", ("csrc/hip/*",), 0, ("tests/devices/hip", "tests/ops", "tests/cli")),
-    Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/timing", "tests/tiles")),
+    Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/lab/timing", "tests/tiles")),
 )  # fmt: skip
 """All rooms, those of Python first: a fault in them needs no compiler."""
 BY_NAME = {room.name: room for room in ROOMS}

@@ -1,4 +1,4 @@
-"""What the judge believes of a run of tests, in a tree whose runs are given."""
+"""Conclusions of the judge from runs of tests, in a tree whose runs are given."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GivenTree:
 
 def believed(answer: Run, *arguments: str) -> str:
     tree: Any = GivenTree(answer)
-    return Judge(tree, {})._believed(FAULT, list(arguments), False)
+    return Judge(tree)._believed(FAULT, list(arguments), False)
 
 
 def test_a_failure_counts_if_the_test_passes_without_the_fault() -> None:
@@ -55,7 +55,7 @@ def test_a_test_that_dies_is_asked_again_by_its_name() -> None:
 
 @pytest.mark.parametrize("arguments", [(BAD, GOOD), ("tests",)])
 def test_a_test_that_always_fails_is_left_out(arguments: tuple[str, ...]) -> None:
-    """And the others are asked."""
+    """The other tests are asked again."""
 
     def answer(asked: Sequence[str], faulty: bool) -> Outcome:
         found = (BAD, GOOD) if asked[0] == "tests" else (name for name in asked if "::" in name)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.models import ROOT
 from tests.mutants.fault import Fault
 from tests.mutants.native import LIBRARY, SUFFIX, Native
+from tests.processes import finished, python
 from tests.proof import plugin
 
 IMPORTED = {
@@ -36,8 +37,8 @@ compiled file, of the same length, for this one's."""
 @dataclass(frozen=True)
 class Outcome:
     """The end of one run of pytest. `failed`: the first test that did, or what else ended the run;
-    empty if all passed. `seconds`: processor time. `tests`: how many ran. `gone`: named tests that
-    do not exist with the fault; none ran then."""
+    empty if all passed. `seconds`: processor time. `tests`: number that ran. `gone`: named tests
+    that do not exist with the fault; none ran then."""
 
     failed: str
     seconds: float
@@ -129,10 +130,8 @@ class Tree:
 
     def python(self, code: str) -> str:
         """Run `code` in the copy, and return what it prints."""
-        return subprocess.run(
-            (sys.executable, "-c", code), cwd=self.folder, env=os.environ | self.environment(),
-            check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
+        env = os.environ | self.environment()
+        return python("-c", code, cwd=self.folder, env=env, check=True).stdout
 
     def run(
         self,
@@ -223,8 +222,7 @@ def touch(path: Path) -> None:
 
 def git(*words: str, at: Path = ROOT) -> str:
     """Return what a command prints. Raises `CalledProcessError`."""
-    done = subprocess.run(("git", *words), cwd=at, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    return finished("git", *words, cwd=at, check=True).stdout.strip()
 
 
 def best_isa() -> str:

@@ -1,9 +1,8 @@
 """A process that has imported what takes seconds, and forks for each run of pytest.
 
-    python tests/mutants/zygote.py [MODULE ...]
-
-A script, not a module of the project: nothing of the project may be imported before the fork, since
-each run has another tree. Each line of its input is a job, each line of its output what came of it.
+`python tests/mutants/zygote.py [MODULE ...]` is a script, not a module of the project: nothing of
+the project may be imported before the fork, since each run has another tree. Each line of its input
+is a job, each line of its output the result.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
                 killed = True
                 os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # what the tests have left
+        os.killpg(pid, signal.SIGKILL)  # processes that the tests have left
     code = None if killed else os.waitstatus_to_exitcode(status)
     return {"code": code, "cpu": used.ru_utime + used.ru_stime}
 
 
 def processor_seconds(process: psutil.Process) -> float:
-    """Processor seconds of a process and all its descendants. They end runs, not the clock:
-    a machine may be busy, and stop us for a while."""
+    """Processor seconds of a process and all its descendants. Runs are limited by these, since a
+    busy machine may stop us for a while."""
     total = 0.0
     with contextlib.suppress(psutil.Error):
         for each in (process, *process.children(recursive=True)):
@@ -77,7 +76,7 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 def child(job: dict[str, Any]) -> None:
-    """Never returns."""
+    """Run pytest in the forked process, and never return."""
     import pytest
 
     code = 70

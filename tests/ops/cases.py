@@ -23,7 +23,7 @@ Call = dict[str, Any]
 
 
 def arguments(call: Call, **changes: Any) -> AttentionArguments:
-    """What a device or the reference takes, with an output if the call brings none."""
+    """Arguments for a device or the reference, with an output if the call brings none."""
     return AttentionArguments(**{"out": output_of(call), **call, **changes})
 
 

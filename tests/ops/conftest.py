@@ -1,4 +1,4 @@
-"""Devices chosen as a user would, instruction sets that share tests, and threads put back."""
+"""Fixtures that choose devices as a user would, draw instruction sets, and restore threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hk_backend.devices.cpu.isas import usable_isas
 from tests.seed import draw
 
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
-"""From slow to fast; the last one that this machine has is what every other test runs on."""
+"""Instruction sets from slow to fast; every other test runs on the last one that this machine has.
+"""
 GPU = "gfx950"
 
 
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def beyond_a_cover(cases: Sequence[pytest.Item], together: int) -> list[pytest.Item]:
-    """Those that others make unnecessary: each `together` values of a case occur in one of them."""
+    """The cases that others make unnecessary: every `together` values of one occur in another."""
 
     def groups_of(item: pytest.Item) -> set[tuple[tuple[str, str], ...]]:
         values = sorted((name, repr(value)) for name, value in values_of(item).items())
@@ -75,14 +76,14 @@ def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def on_gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """On the emulated GPU."""
+    """Run the test on the emulated GPU."""
     with _on(f"emulated:{GPU}", monkeypatch):
         yield
 
 
 @contextmanager
 def _on(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With HK_DEVICE."""
+    """Set HK_DEVICE for the block."""
     monkeypatch.setenv("HK_DEVICE", device)
     get_config.cache_clear()
     yield

@@ -1,6 +1,6 @@
-"""Calls whose tensors end, or begin, at a page that may not be touched. A program of its own:
-`python -m tests.ops.guard_pages attention`, or `linear_layers`; an access outside of a tensor ends
-it with a signal."""
+"""Calls whose tensors end, or begin, at a page that may not be touched. This is a program of its
+own: `python -m tests.ops.guard_pages attention`, or `linear_layers`. An access outside of a tensor
+ends it with a signal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def guarded(tensor: torch.Tensor, side: str) -> torch.Tensor:
 
 
 def guarded_cache(cache: PagedKV, side: str) -> PagedKV:
-    """Both tensors alone: an access to the one that lands in the other would be caught too."""
+    """A cache whose two tensors are guarded alone: an access to one that lands in the other is
+    caught."""
 
     def move(view: CacheView) -> CacheView:
         return replace(view, tensor=guarded(view.tensor, side))
@@ -89,8 +90,6 @@ def attend(case: Case, side: str) -> None:
             call[name] = guarded(argument, side)
         elif isinstance(argument, PagedKV):
             call[name] = guarded_cache(argument, side)
-        else:
-            call[name] = argument
     out = guarded(torch.zeros(call["query"].shape, dtype=call["query"].dtype), side)
     attention_prefill(**call, out=out, return_lse=True)
 
@@ -123,19 +122,22 @@ SIZES = {
     "after": ((1, 1, 1), (3, 17, 5), (18, 33, 9), (5, 40, 8), (20, 16, 4)),
     "before": ((2, 20, 3), (19, 16, 4)),
 }
-"""(M, N, multiples of what K must be a multiple of)."""
+"""Sizes (M, N, multiples of the format's unit of K) by the side of the forbidden page."""
 CODES = (("token", "channel"), ("tensor", "channel"), ("token_block", "block"))
 """Activations and weight scales."""
 
 
+def guarded_weight(packed: PackedWeight, side: str) -> PackedWeight:
+    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
+    return PackedWeight.from_parts(parts, packed.as_ints())
+
+
 def run(layer: Layer, side: str) -> None:
-    """Packing from guarded tensors, and the product of guarded tensors, output included."""
+    """Pack guarded tensors, and multiply guarded tensors into a guarded output."""
     layer.weight = guarded(layer.weight, side)
     if layer.scales is not None:
         layer.scales = guarded(layer.scales, side)
-    packed = layer.pack()
-    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
-    weight = PackedWeight.from_parts(parts, packed.as_ints())
+    weight = guarded_weight(layer.pack(), side)
     x = guarded(layer.x, side)
     out = guarded(torch.zeros(len(x), weight.n, dtype=layer.out_dtype or x.dtype), side)
     bias = None if layer.bias is None else guarded(layer.bias, side)
@@ -144,7 +146,7 @@ def run(layer: Layer, side: str) -> None:
 
 
 def run_codes(layer: Layer, side: str) -> None:
-    """The product of rows that are FP8 codes already."""
+    """Multiply rows that are FP8 codes already."""
     weight = layer.pack()
     codes, scales = quantize_fp8(layer.x, layer.activations)
     inside = linear(codes, weight, None, torch.float32, scales)
@@ -153,10 +155,9 @@ def run_codes(layer: Layer, side: str) -> None:
 
 
 def rows(layer: Layer, side: str) -> None:
-    """Of a packed weight, the first and the last."""
+    """Look up the first and the last row of a packed weight."""
     packed = layer.pack()
-    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
-    weight = PackedWeight.from_parts(parts, packed.as_ints())
+    weight = guarded_weight(packed, side)
     ids = guarded(torch.tensor([0, weight.n - 1]), side)
     for dtype in FLOAT_DTYPES:
         out = guarded(torch.zeros(2, weight.k, dtype=dtype), side)

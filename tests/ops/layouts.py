@@ -1,8 +1,8 @@
 """Every KV-cache layout that an engine has, written out by hand.
 
 Each entry turns canonical caches `[B, H, N, D]` (blocks, KV heads, tokens of a block, channels)
-into the engine's tensors by reshaping and permuting alone: none of `PagedKV`'s own arithmetic is
-used, so that a test of the one is not a test of the other against itself.
+into the engine's tensors by reshaping and permuting alone. `PagedKV`'s own arithmetic is not used:
+a test must not compare it with itself.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hk_backend.ops import PagedKV
 
 @dataclass(frozen=True)
 class Layout:
-    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by:
-    `split_of` where an axis is split, and `multiple_of` both channels and tokens.
-    `one_size`: keys and values have as many channels."""
+    """`build(keys, values)` turns canonical caches into a `PagedKV`. A split axis must be a
+    multiple of `split_of`, channels and tokens of `multiple_of`. `one_size`: keys and values have
+    as many channels."""
 
     build: Callable[[torch.Tensor, torch.Tensor], PagedKV]
     one_size: bool = False

@@ -24,7 +24,7 @@ WEIGHT_LAYOUTS = ("contiguous", "transposed", "rows apart")
 @dataclass(frozen=True)
 class Case:
     """`static`: "tensor" activations with a given scale. `x_layout`, `weight_layout`: names above.
-    `rotation`: of activations that are rotated; 0 is 32 there.
+    `rotation`: the block of rotated activations; 0 is 32 there.
 
     `x_dtype` is that of the weight for bf16, fp16 and fp32, whatever it says here.
     """
@@ -139,11 +139,9 @@ def random_weight(
     if not facts.is_fp8:
         return values.to(facts.dtype), None
     codes = (values * 60).clamp(-facts.max, facts.max).to(facts.dtype)
-    shape = {
-        "tensor": (1,),
-        "channel": (n, 1),
-        "block": (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK)),
-    }[kind]
+    shape = {"tensor": (1,), "channel": (n, 1), "block": (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK))}[
+        kind
+    ]
     return codes, (torch.rand(shape, generator=random) + 0.5) / 60
 
 

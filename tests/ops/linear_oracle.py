@@ -1,4 +1,4 @@
-"""What `linear` must return, and how far float32 arithmetic may stray from it.
+"""The result that `linear` must return, and how far float32 arithmetic may stray from it.
 
 No tolerance is chosen: each is the forward error bound of a dot product summed in float32 in any
 order (Higham, Accuracy and Stability, section 3.1) and one rounding to the output's dtype. Rounding
@@ -18,13 +18,13 @@ from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.oracle import BF16_PRODUCTS, ROUNDOFF, SMALLEST, U, close, one_thread
 
 ROUNDINGS = 6
-"""Besides the sum: scale of a channel group or block, factors of row and column, bias."""
+"""Roundings besides those of the sum: scale of a channel group or block, factors, bias."""
 UNDERFLOW = 2.0**-149 * 2.0**14
 """Absolute error of one product or sum of denormals. Codes may be unpacked through fp16, whose
 exponents make their values up to 2^14 (e2m1) smaller than they are."""
 FEW_ROWS = {"bf16": 2}
-"""Up to so many rows, by the weight's format and by default 8, are multiplied in float32 on
-`BF16_PRODUCTS`."""
+"""The most rows that are multiplied in float32 on `BF16_PRODUCTS`, by the weight's format; 8 for
+others."""
 SMALLEST_NORMAL = 2.0**-126
 
 
@@ -65,7 +65,7 @@ def expected(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _largest_factor(layer: Layer) -> float:
-    """What an accumulator is multiplied by, at most; mx scales meet the elements before."""
+    """The largest factor that an accumulator meets; mx scales meet the elements before."""
     scales = layer.scales
     if scales is None or FORMATS[layer.format].is_mx:
         return 1.0

@@ -1,4 +1,4 @@
-"""What a call must return, and how far float32 arithmetic may stray from it.
+"""The result that a call must return, and how far float32 arithmetic may stray from it.
 
 No tolerance is chosen here: each is a first-order forward error bound of the definition
 evaluated in float32 in any order, element by element, and one rounding to the output's dtype.
@@ -50,7 +50,7 @@ class Expected:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The reference is many small operations: two threads that wait for each other take longer."""
+    """Limit torch to one thread: two that wait for each other's small operations take longer."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -192,9 +192,7 @@ def scores_of(
 
 
 def check(
-    call: Call,
-    out: torch.Tensor | None = None,
-    weights_dtype: torch.dtype | None = None,
+    call: Call, out: torch.Tensor | None = None, weights_dtype: torch.dtype | None = None
 ) -> None:
     """Run `call` and compare everything that it returns and writes with what is expected.
 

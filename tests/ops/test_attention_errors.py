@@ -1,4 +1,4 @@
-"""Bad arguments: an error that names the argument, its value and what is valid; nothing written."""
+"""Bad arguments are named with their value and the valid ones; nothing is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def query(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-# what the error names, the argument and its value; what is exchanged in the call
+# the argument and the value that the error names; the arguments that are replaced
 BAD_PACKED: list[tuple[str, Call]] = [
     ("query: (12, 64)", {"query": query(12, 64)}),
     ("query: ()", {"query": torch.tensor(1.0)}),
@@ -107,7 +107,7 @@ def test_bad_argument(case: Case, error: str, changes: Call) -> None:
 
 
 def assert_refused(call: Call, error: str) -> None:
-    """A ValueError "name: value ... expected ...", and the output as it was: NaN."""
+    """Assert a ValueError "name: value ... expected ...", and an output that is still NaN."""
     shape = call["query"].shape
     out = nan(*shape, dtype=torch.float32).to(call["query"].dtype)
     before = out.clone()

@@ -30,9 +30,11 @@ def test_sliding_window(
 
 HEADS = [{"num_heads": heads, "num_kv_heads": kv} for heads, kv in ((1, 1), (8, 2), (9, 3))]
 FEATURES: list[dict[str, Any]] = [
-    *({"logits_soft_cap": cap} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
-    *({"logits_soft_cap": cap, "magnitude": 0.01} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
-    *({"logits_soft_cap": cap, "magnitude": 10.0} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
+    *(
+        {"logits_soft_cap": cap, "magnitude": magnitude}
+        for magnitude in (0.01, 1.5, 10.0)
+        for cap in (0.0, 0.1, 5.0, 30.0, 50.0)
+    ),
     *({"alibi": True, "causal": causal, **heads} for causal in (True, False) for heads in HEADS),
     *({"sinks": True, **heads} for heads in HEADS),
     *({"scale": scale} for scale in (1.0, 0.01, 0.0, -0.2)),
@@ -46,13 +48,13 @@ def test_each_feature(feature: dict[str, Any], isa: str) -> None:
 
 @pytest.mark.parametrize("sink", [-math.inf, -1e4, -100.0, -3.0, 0.0, 100.0, 1e4])
 def test_extreme_sinks(sink: float, splits: bool, isa: str) -> None:
-    """However many parts the keys come in, a sink counts once."""
+    """A sink counts once, however many parts the keys come in."""
     call = make(Case(lengths=((2, 200), *RAGGED)))
     check(call | {"sinks": torch.tensor([sink, 0.5])})
 
 
 def test_a_sink_of_infinity_takes_all_weight(splits: bool, isa: str) -> None:
-    """Of its own head's rows; in the reference, too."""
+    """An infinite sink takes all the weight of its own head's rows, also in the reference."""
     call = make(Case(lengths=RAGGED))
     one, other = ({**call, "sinks": torch.tensor([sink, 0.5])} for sink in (math.inf, 2.0))
     for results in (

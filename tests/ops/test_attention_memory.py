@@ -1,4 +1,4 @@
-"""What is read and written: strides of any kind, NaN in whatever must not matter, foreign bytes."""
+"""Bytes that are read and written: strides of any kind, NaN wherever it must not matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Placer = Callable[[torch.Tensor], torch.Tensor]
 
 
 def fused(tensor: torch.Tensor) -> torch.Tensor:
-    """Part of a fused qkv projection: foreign heads on both sides, nothing aligned."""
+    """A tensor within a fused qkv projection: foreign heads on both sides, nothing aligned."""
     heads = tensor.shape[1]
     flat = nan(tensor.numel() // max(heads, 1) * (heads + 3) + 1, dtype=tensor.dtype)[1:]
     wide = flat.view(tensor.shape[0], heads + 3, tensor.shape[2])
@@ -42,7 +42,7 @@ PLACERS: dict[str, Placer] = {
     "every third row": lambda t: inside(t, (3, 2, 1), (2, 1, 0)),
     "fused": fused,
 }
-"""By the order in memory, or by what lies between."""
+"""Places for a tensor, named by their order in memory or by what lies between its elements."""
 NAMES = list(PLACERS)
 
 
@@ -53,7 +53,7 @@ NAMES = list(PLACERS)
 def test_any_strides(
     out_name: str, name: str, head_size: int, dtype: torch.dtype, isa: str
 ) -> None:
-    """Each part has other ones; bytes around the output, and its rows past the batch, stay."""
+    """Each tensor has other strides; bytes around the output, and its rows past the batch, stay."""
     case = Case(lengths=((33, 33), (40, 70), (1, 9)), num_heads=6, num_kv_heads=3, dtype=dtype)
     call = make(case.but(head_size=head_size, after=2))
     for i, part in enumerate(("query", "key", "value")):
@@ -128,7 +128,7 @@ def peak(queries, keys, channels, causal):
     assert attention_prefill(q, k, k, out=out, **given).isfinite().all()
     return memory("VmHWM") - memory("RssFile") - before  # a fork maps libraries on first use
 """
-"""What a call takes beside its tensors; in a process of its own."""
+"""A program that prints the memory that a call takes beside its tensors."""
 
 
 @pytest.mark.parametrize("causal", [True, False])

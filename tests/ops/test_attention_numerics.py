@@ -43,7 +43,7 @@ def test_maxima_that_rise_or_fall_along_the_keys(
 
 @pytest.mark.parametrize("jump", [10.0, 88.0, 89.0, 104.0, 127.0, 128.0, 1e4, 1e30])
 def test_one_key_far_above_the_rest(jump: float, splits: bool, isa: str) -> None:
-    """At every place, tile edges included: what came before must vanish, and nothing overflow."""
+    """Keys before the peak must vanish, and nothing may overflow, wherever it lies in a tile."""
     places = (0, 1, 15, 16, 255, 256, 257, 511, 512, 599)
     scores = torch.zeros(len(places), 600)
     for row, place in enumerate(places):
@@ -54,13 +54,13 @@ def test_one_key_far_above_the_rest(jump: float, splits: bool, isa: str) -> None
 
 @pytest.mark.parametrize("offset", [-1e4, -3e3, -100.0, 100.0, 3e3, 1e4])
 def test_scores_far_from_zero(offset: float, splits: bool, isa: str) -> None:
-    """Only differences count; integers, so that float32 holds every score exactly."""
+    """Softmax depends on differences alone. float32 holds the scores, integers, exactly."""
     scores = torch.arange(400.0).remainder(13).expand(4, -1) + offset
     check(call_with_scores(scores))
 
 
 def with_outliers(call: Call, dtype: torch.dtype) -> None:
-    """As real models have: a few channels of the keys, and a few tokens, a hundred times larger."""
+    """Makes a few channels and a few tokens a hundred times larger, as in real models."""
     call["key"][:, :, 5] *= 100
     call["key"][0] *= 30
     call["value"][0] *= 1e-3
@@ -103,7 +103,7 @@ def test_hard_numbers(
 
 @pytest.mark.parametrize("hidden", [1, 16, 255, 256, 300, 599, 600])
 def test_scores_of_minus_infinity(hidden: int, splits: bool, isa: str) -> None:
-    """As many leading, then trailing keys: no weight, and no NaN from inf - inf."""
+    """Leading or trailing keys without any weight give no NaN from inf - inf."""
     scores = torch.arange(600.0).remainder(7).repeat(2, 1)
     scores[0, :hidden] = -math.inf
     scores[1, 600 - hidden :] = -math.inf
@@ -139,7 +139,8 @@ def test_a_score_of_plus_infinity_is_nan_not_a_number(place: int, isa: str) -> N
 
 
 def call_with_infinities(scores: torch.Tensor) -> Call:
-    """As `call_with_scores`; 0 * inf being NaN, each row is a query head with its own KV head."""
+    """The same as `call_with_scores`, with infinities. Since 0 * inf is NaN, each row is a query
+    head with its own KV head."""
     rows, keys = scores.shape
     case = Case(lengths=((1, keys),), num_heads=rows, num_kv_heads=rows, head_size=8)
     call = make(case.but(scale=1.0, causal=False))

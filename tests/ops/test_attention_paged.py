@@ -68,47 +68,38 @@ def fill(call: Call, keys: torch.Tensor, values: torch.Tensor) -> None:
             view.tensor[block].copy_(row.reshape(view.tensor[block].shape))
 
 
-def shared(call: Call) -> None:
+def shared(table: torch.Tensor) -> torch.Tensor:
     """Prefix caching: the same blocks in the tables of several requests."""
-    call["block_table"][1, :2] = call["block_table"][0, :2]
-    call["block_table"][3] = call["block_table"][0]
+    table[1, :2], table[3] = table[0, :2], table[0]
+    return table
 
 
-def repeated(call: Call) -> None:
-    call["block_table"][0] = call["block_table"][0, 0].item()
+def within(table: torch.Tensor, start: int, step: int) -> torch.Tensor:
+    """The table at every `step`-th place of wider rows."""
+    junk = torch.full((len(table), 2 * table.shape[1] + 1), -1, dtype=torch.int32)
+    return junk[:, start::step][:, : table.shape[1]].copy_(table)
 
 
-def expanded(call: Call) -> None:
-    call["block_table"] = call["block_table"][:1].expand(4, -1)
-
-
-def transposed(call: Call) -> None:
-    call["block_table"] = call["block_table"].T.contiguous().T
-
-
-def within_wider_rows(call: Call) -> None:
-    table = call["block_table"]
-    for start, step in ((0, 2), (1, 1)):
-        junk = torch.full((len(table), 2 * table.shape[1] + 1), -1, dtype=torch.int32)
-        view = junk[:, start::step][:, : table.shape[1]]
-        view.copy_(table)
-        call["block_table"] = view
-        check(call)
+TABLES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "shared": shared,
+    "repeated": lambda table: torch.cat([table[:1, :1].expand(1, table.shape[1]), table[1:]]),
+    "expanded": lambda table: table[:1].expand(4, -1),
+    "transposed": lambda table: table.T.contiguous().T,
+    "in every other column": lambda table: within(table, 0, 2),
+    "behind a column": lambda table: within(table, 1, 1),
+}
 
 
 @pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
-@pytest.mark.parametrize(
-    "change", [shared, repeated, expanded, transposed, within_wider_rows], ids=lambda f: f.__name__
-)
-def test_block_tables(change: Callable[[Call], None], layout: str) -> None:
+@pytest.mark.parametrize("change", TABLES)
+def test_block_tables(change: str, layout: str) -> None:
     call = make(Case(lengths=((5, 37), (5, 37), (0, 30), (37, 37)), layout=layout, num_heads=4))
-    call["block_table"][2] = -7  # of padding: no query, nothing is read
-    change(call)
-    check(call)
+    call["block_table"][2] = -7  # padding has no query: nothing is read
+    check(call | {"block_table": TABLES[change](call["block_table"])})
 
 
 HUGE = 2**31 + 2**27
-"""Elements: past what int32 counts. Only a few blocks are touched, so only those are resident."""
+"""More elements than int32 counts. Few blocks are touched, so only those are resident."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16])
@@ -154,7 +145,7 @@ def test_packed_tensors_of_more_than_2_31_elements(isa: str) -> None:
 
 
 def peak_resident(start_over: bool = False) -> int:
-    """Bytes; `start_over`: from what is resident now, not from an earlier test's peak."""
+    """Peak memory in bytes; `start_over`: counted from now on."""
     if start_over:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()

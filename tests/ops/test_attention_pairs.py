@@ -28,7 +28,7 @@ def numbers(call: Call) -> torch.Tensor:
 
 
 def alike(case: Case) -> Call:
-    """The call over pairs, whose result is finite and that over rows."""
+    """Make a call over pairs, and assert that its result is finite and that of one over rows."""
     pairs, rows = (make(case.but(layout=layout)) for layout in (PAIRS, ROWS))
     found = numbers(pairs)
     assert found.isfinite().all()
@@ -44,7 +44,7 @@ def test_every_end(head_size: int, block_size: int, window: int | None, isa: str
 
 
 def test_splits(tiny_splits: None, isa: str) -> None:
-    """A split begins with a panel: on some levels in the middle of sixteen keys."""
+    """A split begins with a panel, on some levels in the middle of sixteen keys."""
     case = CASE.but(lengths=((3, 300), (0, 40), (1, 131)), num_heads=8, num_kv_heads=1)
     check(alike(case.but(block_size=32)))
 

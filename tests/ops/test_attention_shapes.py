@@ -23,7 +23,7 @@ LENGTHS: dict[str, Lengths] = {
 
 @pytest.mark.parametrize("head_size", [*range(8, 73, 8), 96, 120, 128, 136, 192, 248, 256])
 def test_every_head_size(head_size: int, isa: str) -> None:
-    """With as many heads, and as many rows to a KV head, as there are."""
+    """Each head size meets one of the ratios of heads."""
     n = head_size // 8
     heads = RATIOS[n % len(RATIOS)]
     check(make(Case(((21, 70), (33, 33), (1, 40)), *heads, head_size, DTYPES[n % 3])))

@@ -1,6 +1,6 @@
-"""Threads: which of them share the keys of a request, and which bits do not depend on them.
+"""Threads: those that share the keys of a request, and bits that do not depend on them.
 
-What masks, shapes and hard numbers give where keys are split: the fixture `splits` in their files.
+Masks, shapes and hard numbers meet split keys in their own files, by the fixture `splits`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bits(call: Call, threads: int) -> torch.Tensor:
 
 
 def is_split(case: Case, threads: int) -> bool:
-    """Only a split of keys changes bits: cutting rows does not."""
+    """Whether keys are split: only that changes bits, cutting rows does not."""
     call = make(case)
     return not torch.equal(bits(call, 1), bits(call, threads))
 
@@ -100,7 +100,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_same_bits_for_any_number_of_threads(case: Case, threads: None, isa: str) -> None:
-    """Where rows are enough for all of them."""
+    """These cases have rows enough for all of the threads."""
     call = make(case)
     want = bits(call, 1)
     for count in (2, 3, 5, 2):
@@ -108,7 +108,7 @@ def test_same_bits_for_any_number_of_threads(case: Case, threads: None, isa: str
 
 
 def test_calls_from_several_python_threads_at_once(splits: bool, isa: str) -> None:
-    """As of an engine's workers: each has scratch memory and partial results of its own size."""
+    """Each of an engine's workers has scratch memory and partial results of its own size."""
     calls = [make(LONG.but(lengths=((1 + 30 * n, 300 + 90 * n),), seed=n)) for n in range(4)]
     wanted = [expected(call) for call in calls]
     with ThreadPoolExecutor(3) as pool:

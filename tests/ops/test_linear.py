@@ -30,7 +30,7 @@ from tests.ops.linear_oracle import SMALLEST_NORMAL, check, flushes_denormals
 from tests.ops.strategies import generated
 
 ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 18, 24, 31, 33, 48, 63, 64, 65)
-"""Around the edges of register tiles, of the skinny kernel, of whatever blocks of rows."""
+"""Numbers of rows around the edges of register tiles, of the skinny kernel, and of row blocks."""
 
 
 SHAPES = [
@@ -39,7 +39,7 @@ SHAPES = [
     *((m, 33, k) for k in (8, 16, 24, 40, 56, 120, 136, 264, 520) for m in (1, 3, 20)),
     *((m, 33, k) for k in (32, 64, 96, 192, 256, 512, 1056) for m in (1, 3, 20)),
 ]
-"""The last two: multiples of 8 and of 32 around slabs, scale blocks and whatever cuts K."""
+"""The last two rows are multiples of 8 and of 32 around slabs, scale blocks and cuts of K."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -51,21 +51,21 @@ def test_shapes(format: str, isa: str) -> None:
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
 def test_large(format: str, activations: str, scales: str) -> None:
-    """Several blocks of rows, of columns and of K at once."""
+    """The layer has several blocks of rows, of columns and of K."""
     check(Case(format, activations, scales, m=260, n=300, k=1120))
 
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
 def test_few_rows_of_a_large_weight(format: str, activations: str, scales: str, isa: str) -> None:
-    """Several groups of rows, several bands of panels, several pieces of K, the last ones short."""
+    """The layer has several groups of rows, bands of panels and pieces of K, with short ends."""
     for m in (7, 9):
         check(Case(format, activations, scales, m=m, n=130, k=1120))
 
 
 def whole_numbers(case: Case) -> Layer:
-    """A layer whose every product and partial sum is a whole number of 1/64 below 2^18: float32
-    holds them all, so that a kernel must give the exact result, in whatever order it sums. What is
-    rotated is whole after it, in blocks of 64, whose factor is 1/8; K is brought to these."""
+    """A layer whose every partial sum float32 holds: a whole number of 1/64 below 2^18. So a kernel
+    must give the exact result in any order of sums. Rotated numbers are whole, too: in blocks of 64
+    the factor is 1/8, and K is brought to these."""
     random = torch.Generator().manual_seed(case.seed)
     if case.activations in ROTATED:
         case = case.but(rotation=64, k=-(-case.k // 64) * 64, x_dtype=torch.float32)
@@ -110,7 +110,7 @@ def test_dtypes(format: str, activations: str, x_dtype: torch.dtype, isa: str) -
 
 @pytest.mark.parametrize("layout", X_LAYOUTS)
 def test_strides_of_x(layout: str, isa: str) -> None:
-    """What lies between the rows and channels is NaN."""
+    """NaN lies between the rows and the channels."""
     for format, activations in (("bf16", "none"), ("fp8_e4m3fn", "token"), ("mxfp6_e2m3", "mx")):
         for m in (1, 6, 30):
             check(Case(format, activations, m=m, x_layout=layout))

@@ -18,14 +18,14 @@ from tests.ops.linear_oracle import SMALLEST_NORMAL, check, flushes_denormals
 from tests.ops.test_linear import whole_numbers
 
 ROWS = (*range(1, 18), 28, 31, 32, 33, 49)
-"""Few rows; each register tile of vectors; one, two, three and four tiles of AMX, full or not."""
+"""Few rows; each register tile of vectors; one to four tiles of AMX, full or not."""
 LENGTHS = (8, 40, 256, 264, 520, 1032)
 """Parts of a slab, and blocks along K of both levels with what may follow them."""
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(threads: None) -> None:
-    """Rows stay together, as many as a register tile takes."""
+    """One thread keeps rows together, as many as a register tile takes."""
     torch.set_num_threads(1)
 
 
@@ -64,7 +64,7 @@ def test_blocks_along_k(isa: str) -> None:
 
 @pytest.mark.parametrize(("format", "activations", "scales"), list(kinds()))
 def test_each_kind(format: str, activations: str, scales: str, isa: str) -> None:
-    """Columns and K end within a panel, a slab (but of mx) and a block of scales."""
+    """Columns and K end within a panel, a slab (except for mx) and a block of scales."""
     k = 288 if FORMATS[format].is_mx else 296
     for m, n in ((9, 33), (18, 7)):
         exact(Case(format, activations, scales, m=m, n=n, k=k, seed=m))

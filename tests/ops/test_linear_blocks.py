@@ -1,5 +1,5 @@
-"""How a linear call is cut: chunks and blocks of rows, blocks of columns and of K, register tiles,
-threads.
+"""The ways in which a linear call is cut: chunks and blocks of rows, blocks of columns and of K,
+register tiles, threads.
 
 Sums of small whole numbers are exact in float32 in any order, so every cut must give the same bits.
 """
@@ -75,7 +75,7 @@ def test_same_bits_for_any_number_of_threads(
 
 
 def test_calls_from_several_python_threads_at_once(isa: str) -> None:
-    """As an engine with several workers in one process: each call has its own scratch memory."""
+    """Each call of an engine's several workers has its own scratch memory."""
     layers = [
         make(Case(format, activations, m=3 + 17 * i, n=40 + 9 * i, k=32 * (i + 3), seed=i))
         for i, (format, activations) in enumerate(

@@ -1,4 +1,4 @@
-"""Bad arguments of `linear`: an error that names the argument, its value and what is valid."""
+"""Bad arguments of `linear` are named with their value and the valid ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from hk_backend.devices import DeviceError
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
+from tests.ops.linear_cases import Case, make
 
 ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no axis": ({"x": torch.tensor(1.0)}, r"x: \(\)", r"\[..., 16\]"),
@@ -33,20 +34,62 @@ ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+CODES = torch.zeros(3, 96, dtype=torch.float8_e4m3fn)
+ROW_SCALES = torch.ones(3, 1)
+CODE_ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no scales": ({"x_scales": None}, "x: torch.float8_e4m3fn", "codes with x_scales"),
+    "no codes": ({"x": torch.ones(3, 96)}, "x: torch.float32", "codes .* torch.float8_e4m3fn"),
+    "codes of another format": (
+        {"x": torch.zeros(3, 96, dtype=torch.float8_e4m3fnuz)},
+        "x: torch.float8_e4m3fnuz",
+        "torch.float8_e4m3fn",
+    ),
+    "no dtype": ({"out_dtype": None}, "out_dtype: torch.float8_e4m3fn", "bfloat16"),
+    "too few": ({"x_scales": torch.ones(2, 1)}, r"x_scales: torch.float32 \[2, 1\]", r"\[3, 1\]"),
+    "two columns": ({"x_scales": torch.ones(3, 2)}, r"x_scales: .* \[3, 2\]", r"\[3, 1\] or \[1\]"),
+    "one axis": ({"x_scales": torch.ones(3)}, r"x_scales: torch.float32 \[3\]", r"\[3, 1\]"),
+    "halves": ({"x_scales": ROW_SCALES.half()}, "x_scales: torch.float16", "float32"),
+    "elsewhere": ({"x_scales": torch.ones(3, 1, device="meta")}, "x_scales: .* on meta", "cpu"),
+    "gradient": (
+        {"x_scales": torch.ones(3, 1, requires_grad=True)},
+        "x_scales: .*grad",
+        "inference",
+    ),
+}
+
+
 @pytest.fixture
 def weight() -> PackedWeight:
     return pack_weight(torch.ones(4, 16), "fp32")
 
 
-@pytest.mark.parametrize(("changes", "found", "valid"), ERRORS.values(), ids=ERRORS)
-def test_errors(weight: PackedWeight, changes: dict[str, Any], found: str, valid: str) -> None:
-    arguments = {"x": torch.ones(3, 16)} | changes
+@pytest.mark.parametrize(
+    ("of_codes", "changes", "found", "valid"),
+    [*((False, *row) for row in ERRORS.values()), *((True, *row) for row in CODE_ERRORS.values())],
+    ids=[*ERRORS, *CODE_ERRORS],
+)
+def test_errors(
+    weight: PackedWeight, of_codes: bool, changes: dict[str, Any], found: str, valid: str
+) -> None:
+    arguments: dict[str, Any] = {"x": torch.ones(3, 16), "weight": weight}
+    if of_codes:
+        packed = make(Case("fp8_e4m3fn", "token", "channel")).pack()
+        arguments = {"x": CODES, "x_scales": ROW_SCALES, "out_dtype": torch.bfloat16}
+        arguments["weight"] = packed
     with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
-        linear(weight=weight, **arguments)
+        linear(**arguments | changes)
+
+
+@pytest.mark.parametrize(
+    "case", [Case("fp8_e4m3fn", "none", "channel"), Case("bf16"), Case("mxfp8", "mx")], ids=str
+)
+def test_a_weight_whose_activations_are_not_fp8(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"^x_scales: scales with .* expected None, or an FP8"):
+        linear(CODES, make(case).pack(), None, torch.bfloat16, ROW_SCALES)
 
 
 def test_a_weight_of_another_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HK_DEVICE changed after packing, or a packed weight saved on another machine."""
+    """HK_DEVICE may change after packing, and a packed weight may come from another machine."""
     weight = pack_weight(torch.ones(4, 16), "fp32")
     other = next(isa for isa in usable_isas() if isa != weight.layout)
     foreign = replace(weight, layout=other)
@@ -69,7 +112,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_weight_whose_tensors_are_not_what_packing_made(
     changes: dict[str, Any], valid: str
 ) -> None:
-    """Cast, cut or mixed up on the way through a module or a file: kernels would read on."""
+    """Kernels would read past tensors that were cast, cut or mixed up in a module or a file."""
     codes, scales = quantize_fp8(torch.randn(130, 264), "channel")
     weight = replace(pack_weight(codes, "fp8_e4m3fn", scales), **changes)
     (name,) = changes

@@ -23,7 +23,7 @@ FORMAT = pytest.mark.parametrize("format", MX_FORMATS)
 INTEGERS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2")
 """Multiplied in integers; the elements of the last do not fit bytes."""
 ROWS = (*range(17, 32), 35, 36, 37, 61, 64, 128, 255, 257)
-"""Above the kernels for few rows: every register tile, and blocks of rows."""
+"""Numbers of rows above the kernels for few: every register tile, and blocks of rows."""
 
 
 EACH_WAY = pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def products(request: pytest.FixtureRequest, isa: str) -> Iterator[bool]:
 
 
 def largest(m: int, n: int, k: int, format: str, period: int) -> Layer:
-    """Every element is the largest of the format. Signs of x change after `period` channels, and
-    with its rows; those of the weight with its rows and, in every second of them, as in x."""
+    """A layer of the format's largest elements. Signs of x change after `period` channels and with
+    its rows. Signs of the weight change with its rows and, in every second one, as in x."""
     layer = make(Case(format, "mx", m=m, n=n, k=k, x_dtype=torch.float32))
     bits = FORMATS[format].bits
     top = 0x7E if format == "mxfp8" else 2 ** (bits - 1) - 1
@@ -62,7 +62,7 @@ def largest(m: int, n: int, k: int, format: str, period: int) -> Layer:
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 8, 16, 32, 1 << 20])
 @EACH_WAY
 def test_the_largest_elements_of_both_signs(format: str, period: int, products: bool) -> None:
-    """Sums that no register may cut off: a kernel whose do is far from the exact result."""
+    """No register may cut off sums: such a kernel is far from the exact result."""
     for m, n, k in ((17, 33, 96), (70, 40, 544)):
         layer = largest(m, n, k, format, period)
         exact = layer.exact()
@@ -75,7 +75,7 @@ def test_the_largest_elements_of_both_signs(format: str, period: int, products: 
 @FORMAT
 @EACH_WAY
 def test_every_code_at_every_place(format: str, products: bool) -> None:
-    """x has a single element in each row: an output is a product of two, exactly."""
+    """Each row of x has a single element: an output is a product of two, exactly."""
     n, k = 70, 256
     layer = make(Case(format, "mx", n=n, k=k, x_dtype=torch.float32))
     layer.weight = every_code(format, n, k)
@@ -128,8 +128,9 @@ def test_few_rows_and_many_have_the_same_bits(activations: str, isa: str) -> Non
 
 
 def has_the_bits_of_integers(format: str, isa: str) -> bool:
-    """Without dot products AVX-512 multiplies words no faster than floats. AMX multiplies bfloat16,
-    but adds up 32 elements, exactly here, before they meet the sum."""
+    """Whether a level multiplies in integers. AVX-512 without dot products is no faster in words
+    than in floats. AMX multiplies bfloat16, but adds up 32 elements, here exactly, before they meet
+    the sum."""
     dot_products = _cpu.use_dot_products(True)
     _cpu.use_dot_products(dot_products)
     wide = isa in ("avx512", "avx512_bf16")

@@ -21,7 +21,7 @@ BF16 = Case("bf16", m=9, n=40, k=256, bias=torch.bfloat16)
 
 
 def exact(layer: Layer) -> torch.Tensor:
-    """What a perfect kernel returns: the reference, rounded once."""
+    """The result of a perfect kernel: the reference, rounded once."""
     return layer.exact().to(layer.out_dtype or layer.x.dtype)
 
 

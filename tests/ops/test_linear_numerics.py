@@ -19,7 +19,7 @@ DYNAMIC = tuple(dict.fromkeys((f, a) for f, a, _ in KINDS if ROTATED.get(a, a) !
 ONES = {"mxfp4": [0x22], "mxfp6_e2m3": [0x08, 0x82, 0x20], "mxfp6_e3m2": [0x08, 0x82, 0x20]}
 """Bytes of two and four packed codes, all of the same positive number."""
 M = 20
-"""More rows than the kernels for few rows take; they get rows of their own below."""
+"""More rows than the kernels for few rows take; tests of those are below."""
 
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
@@ -94,7 +94,7 @@ def test_infinities_meet_no_padding(format: str, isa: str) -> None:
 @pytest.mark.parametrize("part", ["x", "weight"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_denormals(format: str, part: str, isa: str) -> None:
-    """They count, but where the processor itself takes them for zero."""
+    """Denormals count, unless the processor itself takes them for zero."""
     for dtype, m in itertools.product(FLOAT_DTYPES, (3, M)):
         layer = make(Case(format, m=m, x_dtype=dtype))
         of_x = part == "x" or FORMATS[format].is_quantised

@@ -1,6 +1,5 @@
-"""`linear` on the emulated gfx950 against its definition: what its gemm kernels multiply, from
-layers as an engine hands them over; and what the device refuses, with the reason.
-"""
+"""`linear` on the emulated gfx950 against its definition, for layers as an engine hands them over,
+and refusals with their reasons."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ELEMENTS = {
     "mxfp6_e3m2": ml_dtypes.float6_e3m2fn,
     "mxfp4": ml_dtypes.float4_e2m1fn,
 }
-"""The same elements by another hand."""
+"""ml_dtypes has the same elements."""
 
 
 def all_codes(name: str) -> tuple[torch.Tensor, np.ndarray]:
@@ -45,7 +45,7 @@ def test_every_code_has_the_value_of_ml_dtypes(name: str) -> None:
 
 
 def values_to_round(name: str) -> torch.Tensor:
-    """All of float16 within the format, and around every number and tie of the format."""
+    """All float16 within the format's range, and floats around each of its numbers and ties."""
     every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     numbers = np.unique(all_codes(name)[1])
     numbers = numbers[np.isfinite(numbers)]
@@ -67,7 +67,7 @@ def test_rounding_is_that_of_ml_dtypes(name: str) -> None:
 
 
 def test_bit_streams() -> None:
-    """As OCP's formats are stored by compressed-tensors and Quark: the first value lowest."""
+    """OCP's formats are packed with the first value lowest, as compressed-tensors and Quark do."""
     assert pack_bits(torch.tensor([0x1, 0xA, 0xF, 0x4]), 4).tolist() == [0xA1, 0x4F]
     assert pack_bits(torch.tensor([0b000001, 0b100010, 0b111100, 0b000011]), 6).tolist() == [
         0b10000001,
@@ -98,7 +98,7 @@ MX_SCALES = {
     2.0**-149: (0, 0),
     2.0**-125: (0, 0),
     2.0**-124: (1, 1),
-    3.4e38: (252, 252),  # with 253 the element would be 2^128
+    3.4e38: (252, 252),  # 253 would make the element 2^128
     0.0: (0, 0),
     torch.inf: (255, 255),
     torch.nan: (255, 255),

@@ -23,7 +23,7 @@ BLOCKS = pytest.mark.parametrize("block", ROTATIONS)
 
 
 def signs_of(block: int) -> torch.Tensor:
-    """Of the parity of i & j, counted bit by bit."""
+    """Signs of the Hadamard matrix by the parity of i & j, counted bit by bit."""
     parity = [[(i & j).bit_count() % 2 for j in range(block)] for i in range(block)]
     return 1.0 - 2.0 * torch.tensor(parity, dtype=torch.float64)
 
@@ -37,7 +37,7 @@ def outliers(rows: int, k: int) -> torch.Tensor:
 
 @BLOCKS
 def test_the_matrix_is_orthogonal(block: int) -> None:
-    """Its signs exactly, whole numbers; its one magnitude is 1 / sqrt(block), to the last place."""
+    """The signs are exact; the one magnitude is 1 / sqrt(block), to the last place."""
     signs, matrix = signs_of(block), hadamard(block)
     assert torch.equal(signs @ signs.T, block * torch.eye(block, dtype=torch.float64))
     assert torch.equal(signs, signs.T)
@@ -50,8 +50,8 @@ def test_the_matrix_is_orthogonal(block: int) -> None:
 
 
 def allowed(x: torch.Tensor, block: int) -> torch.Tensor:
-    """What float32 may stray: a sum passes log2(block) additions, and one factor that is rounded
-    itself (Higham, section 3.1)."""
+    """The error that float32 may have: a sum passes log2(block) additions, and one factor that is
+    rounded itself (Higham, section 3.1)."""
     roundings = int(math.log2(block)) + 2
     sizes = x.double().abs().unflatten(-1, (-1, block)) @ hadamard(block).abs()
     return roundings * U / (1 - roundings * U) * sizes.flatten(-2) + 2.0**-149
@@ -76,14 +76,14 @@ def test_what_is_no_rotation_is_named(block: int) -> None:
 
 FORMATS = pytest.mark.parametrize("format", MX_FORMATS)
 ROWS = (1, 3, 9, 16, 17, 70)
-"""Of the kernels for few rows, in floats and in integers, in one group and in several; of many."""
+"""Rows for each kernel: few in floats, few in integers, in one group and in several; many."""
 
 
 @FORMATS
 @BLOCKS
 def test_codes_of_hard_rows(block: int, format: str, isa: str) -> None:
-    """Outliers, ties, denormals, sums that overflow, infinities and NaN; K ends within what a
-    kernel takes at a time."""
+    """Rows have outliers, ties, denormals, overflowing sums, infinities and NaN. K ends within a
+    kernel's step."""
     for dtype, scale_rounding in product(FLOAT_DTYPES, SCALE_ROUNDINGS):
         rows = hard_rows(dtype)
         check_mx(rows[:, : 320 // block * block], format, scale_rounding, block)
@@ -98,7 +98,7 @@ def test_codes_of_outliers(block: int, format: str, isa: str) -> None:
 
 @pytest.mark.parametrize("layout", X_LAYOUTS)
 def test_strides(layout: str, isa: str) -> None:
-    """What lies between the rows and channels is NaN."""
+    """NaN lies between the rows and the channels."""
     for m in (1, 6, 30):
         x = torch.randn(m, 192, generator=torch.Generator().manual_seed(5)).bfloat16()
         check_mx(laid_out(x, layout), "mxfp4", "even", 64)
@@ -110,8 +110,8 @@ def test_strides(layout: str, isa: str) -> None:
 @BLOCKS
 @pytest.mark.parametrize("activations", ROTATED)
 def test_layers(activations: str, block: int, format: str, isa: str) -> None:
-    """K of several blocks, the last of which is alone in what a kernel takes at a time; at last
-    several chunks of rows, by several threads."""
+    """K has several blocks, the last alone in a kernel's step; the last case has several chunks of
+    rows, for several threads."""
     for i, m in enumerate(ROWS):
         case = Case(format, activations, m=m, n=40, k=(5, 1, 3)[i % 3] * block, rotation=block)
         check(case.but(x_dtype=FLOAT_DTYPES[i // 2], seed=i, bias=torch.bfloat16))
@@ -130,8 +130,8 @@ def descending(x: torch.Tensor, block: int) -> torch.Tensor:
 
 @BLOCKS
 def test_every_bit_of_the_rotation(block: int, isa: str) -> None:
-    """A weight of ones on the diagonal shows it: a sum has one term. Codes and bounds of sums would
-    hardly see another order of its operations, which has other bits."""
+    """A weight of ones on the diagonal shows the rotated x. Codes and bounds of sums would hardly
+    see another order of operations, which has other bits."""
     k = 3 * block
     ones = pack_bits(2 * torch.eye(k, dtype=torch.int64), 4)
     scales = torch.full((k, k // MX_BLOCK), 127, dtype=torch.uint8)
@@ -147,7 +147,7 @@ def test_every_bit_of_the_rotation(block: int, isa: str) -> None:
 @BLOCKS
 @pytest.mark.parametrize("activations", ROTATED)
 def test_sums_past_float32_are_not_finite(activations: str, block: int, isa: str) -> None:
-    """Of numbers that are; their row shows it, as an infinity would."""
+    """Sums of finite numbers may overflow; their row shows it, as an infinity would."""
     for m in (4, 20):
         case = Case("mxfp4", activations, m=m, k=256, rotation=block, x_dtype=torch.float32)
         layer = make(case)

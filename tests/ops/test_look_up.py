@@ -33,7 +33,8 @@ def ids_of() -> torch.Tensor:
 
 
 def check(layer: Layer, found: torch.Tensor, dtype: torch.dtype, ids: torch.Tensor) -> None:
-    """Exact but for a product and a sum in float32 for each stage, and the rounding to `dtype`."""
+    """Assert rows that are exact but for a product and a sum in float32 for each stage, and the
+    rounding."""
     exact = reference.dequantize(layer.weight, layer.format, layer.scales)
     size = exact.abs()
     if layer.rotation:
@@ -48,7 +49,7 @@ def check(layer: Layer, found: torch.Tensor, dtype: torch.dtype, ids: torch.Tens
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows(case: Case, threads: None, isa: str) -> None:
-    """Whoever computes them."""
+    """Any number of threads finds the same rows."""
     layer = make(case)
     weight = layer.pack()
     for dtype in DTYPES:
@@ -61,7 +62,7 @@ def test_rows(case: Case, threads: None, isa: str) -> None:
 
 
 def test_a_nan_code() -> None:
-    """Its row is NaN, no other is."""
+    """A row with a NaN code is NaN, no other is."""
     layer = make(Case("mxfp8", n=N, k=K))
     layer.weight.view(torch.uint8)[63, 5] = 0x7F
     found = look_up(ids_of(), layer.pack(), torch.bfloat16)
@@ -71,22 +72,21 @@ def test_a_nan_code() -> None:
 
 def test_errors() -> None:
     weight, ids = make(Case("mxfp8", n=N, k=K)).pack(), torch.tensor([1])
+    cut = replace(weight, data=weight.data[:-1])
+    meta = replace(weight, data=weight.data.to("meta"))
+    rotated = replace(weight, activations="rotated", rotation=128)
+    for given, packed, dtype, why in (
+        (ids.int(), weight, torch.float32, "ids: torch.int32 is not valid: expected int64"),
+        (ids, weight, torch.int8, r"out_dtype: torch\.int8 is not valid: expected bfloat16"),
+        (ids, cut, torch.float32, r"weight.data: torch.uint8 .* is not valid"),
+        (ids, meta, torch.float32, r"ids: cpu is not valid: expected the device of weight, m"),
+        (ids, rotated, torch.float32, r"weight\.rotation: 128 with K = 192 is not valid: expec"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            look_up(given, packed, dtype)
     for id in (N, -1):
         with pytest.raises(IndexError, match=f"ids: {id} is not valid: expected 0 to {N - 1}"):
             look_up(torch.tensor([0, id]), weight, torch.float32)
-    with pytest.raises(ValueError, match=r"ids: torch.int32 is not valid: expected int64"):
-        look_up(ids.int(), weight, torch.float32)
-    with pytest.raises(ValueError, match=r"out_dtype: torch\.int8 is not valid: expected bfloat16"):
-        look_up(ids, weight, torch.int8)
-    with pytest.raises(ValueError, match=r"weight.data: torch.uint8 .* is not valid"):
-        look_up(ids, replace(weight, data=weight.data[:-1]), torch.float32)
-    with pytest.raises(
-        ValueError, match=r"ids: cpu is not valid: expected the device of weight, m"
-    ):
-        look_up(ids, replace(weight, data=weight.data.to("meta")), torch.float32)
-    rotated = replace(weight, activations="rotated", rotation=128)
-    with pytest.raises(ValueError, match=r"weight\.rotation: 128 with K = 192 is not valid: expec"):
-        look_up(ids, rotated, torch.float32)
 
 
 def test_a_gpu_has_no_kernel_for_it(on_gfx950: None) -> None:

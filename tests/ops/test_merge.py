@@ -17,11 +17,11 @@ from tests.ops.strategies import DTYPES
 def check_merge(
     output_a: torch.Tensor, lse_a: torch.Tensor, output_b: torch.Tensor, lse_b: torch.Tensor
 ) -> None:
-    """Against the definition in float64.
+    """Compares a merge with its definition in float64.
 
-    A weight exp(lse - top) carries the roundings of lse (its conversion to another base
-    included) and of the exponential; weights sum to 1, so the output moves by at most that share
-    of |a - b| <= |a| + |b|, plus five roundings, plus one to the output's dtype.
+    A weight exp(lse - top) carries the roundings of lse, of its change of base, and of the
+    exponential. Weights sum to 1, so the output moves by at most that share of |a - b|, which is at
+    most |a| + |b|. Five roundings are added, and one to the output's dtype.
     """
     want, want_lse = reference.merge_attention(output_a, lse_a, output_b, lse_b)
     out, lse = merge_attention(output_a, lse_a, output_b, lse_b)
@@ -50,7 +50,7 @@ def check_merge(
 def test_any_two_sides(
     spread: float, head_size: int, tokens: int, dtype: torch.dtype, threads: None, isa: str
 ) -> None:
-    """The same bits for any number of threads."""
+    """Any number of threads gives the same bits."""
     random = torch.Generator().manual_seed(0)
     out = torch.randn(2, tokens, 3, head_size, generator=random).to(dtype)
     lse = torch.randn(2, 3, tokens, generator=random) * spread
@@ -63,7 +63,7 @@ def test_any_two_sides(
 
 
 def test_a_side_that_saw_no_key_does_not_count(isa: str) -> None:
-    """Whatever its output holds, NaN included."""
+    """The output of such a side may hold anything, NaN included."""
     out, lse = torch.randn(40, 3, 64), torch.randn(3, 40)
     junk, nothing = nan(40, 3, 64, dtype=torch.float32), torch.full((3, 40), -math.inf)
     for sides in ((out, lse, junk, nothing), (junk, nothing, out, lse)):

@@ -38,13 +38,13 @@ PAGED = PACKED.but(
 
 
 def exact(call: Call) -> Result:
-    """What a perfect kernel returns: the reference, rounded once."""
+    """The result of a perfect kernel: the reference, rounded once."""
     out, lse = reference.attention_prefill(arguments(call))
     return out.to(call["query"].dtype), lse.float()
 
 
 def without_last_key(call: Call) -> Call:
-    """The last key hidden from the last row of the first request, nothing else changed."""
+    """A call whose last row of the first request does not see its last key; all else is equal."""
     rows = slice(39, 40)
     keys = {name: call[name][:69] for name in ("key", "value")}
     starts = {"query_start_loc": int32([0, 1]), "key_start_loc": int32([0, 69])}

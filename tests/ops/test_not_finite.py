@@ -71,7 +71,7 @@ def test_a_block_of_mx(format: str, value: float, dtype: torch.dtype, isa: str) 
 
 @pytest.mark.parametrize("format", MX)
 def test_elements_saturate(format: str) -> None:
-    """Under scales that are chosen elsewhere."""
+    """Elements saturate under scales that are chosen elsewhere."""
     facts = FORMATS[format]
     values = torch.tensor([[INF, -INF, 3e38, -3e38] + [0.0] * 28])
     rounded = nearest(values, format)

@@ -1,4 +1,4 @@
-"""`pack_weight`: what it keeps, what it refuses, and that the refusal names the tensor."""
+"""`pack_weight`: its results, and refusals that name the tensor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_factors_and_block_scales() -> None:
 
 @pytest.mark.parametrize("format", ["fp8_e4m3fn", "fp8_e4m3fnuz", "mxfp8"])
 def test_a_nan_code_makes_its_column_nan_and_no_other(format: str, isa: str) -> None:
-    """Also where x is zero, and where there is one row or many."""
+    """A NaN code is not lost where x is zero, nor with one row or many."""
     for kind in ("tensor", "block") if format != "mxfp8" else ("mx",):
         layer = make(Case(format, scale_kind=kind, m=20, n=40))
         clean = layer.run()

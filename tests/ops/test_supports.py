@@ -56,14 +56,6 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "value"), REFUSED.values(), ids=REFUSED)
-def test_refuses_with_a_reason(changes: dict[str, object], value: str) -> None:
-    verdict = supports_attention(replace(LLAMA, **changes))
-    assert not verdict
-    assert value in verdict.why
-    assert "\n" not in verdict.why
-
-
 @pytest.mark.parametrize(
     ("device", "tensors", "why"),
     [
@@ -76,7 +68,7 @@ def test_refuses_with_a_reason(changes: dict[str, object], value: str) -> None:
 def test_devices_that_do_not_serve(
     device: str, tensors: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tensors elsewhere, and devices that this build lacks: a reason, not a crash."""
+    """Tensors elsewhere and devices that this build lacks have a reason, not a crash."""
     monkeypatch.setenv("HK_DEVICE", device)
     get_config.cache_clear()
     for verdict in (
@@ -169,9 +161,19 @@ REFUSED_LAYERS: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "why"), REFUSED_LAYERS.values(), ids=REFUSED_LAYERS)
-def test_refuses_layers_with_a_reason(changes: dict[str, object], why: str) -> None:
-    verdict = supports_linear(replace(LAYER, **changes))
+REASONS = [
+    *((supports_attention, LLAMA, *row) for row in REFUSED.values()),
+    *((supports_linear, LAYER, *row) for row in REFUSED_LAYERS.values()),
+]
+
+
+@pytest.mark.parametrize(
+    ("supports", "request_", "changes", "why"), REASONS, ids=[*REFUSED, *REFUSED_LAYERS]
+)
+def test_refuses_with_a_reason(
+    supports: Any, request_: Any, changes: dict[str, object], why: str
+) -> None:
+    verdict = supports(replace(request_, **changes))
     assert not verdict
     assert why in verdict.why
     assert "\n" not in verdict.why

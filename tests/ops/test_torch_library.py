@@ -47,7 +47,7 @@ class Recorder(TorchDispatchMode):
 
 
 def registered(call: Callable[[], Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The operator and the arguments that a public function hands to it, which goes past the
+    """The operator and the arguments that a public function hands to it. The function goes past the
     dispatcher in eager mode: both ways must give the same bits."""
     want = call()
     with Recorder() as recorder:
@@ -84,7 +84,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 def layer(call: Call) -> torch.Tensor:
-    """What a model does around attention, so that there is something to fuse and to reorder."""
+    """Computes around attention as a model does: there is something to fuse and to reorder."""
     out = attention_prefill(**call | {"query": call["query"] * 2})
     assert isinstance(out, torch.Tensor)
     return out.float() * 3 + call["query"].float()
@@ -127,10 +127,7 @@ def test_compiled_writes_into_the_given_output(fresh_compiler: None) -> None:
 
     result = torch.compile(write, fullgraph=True)(call, buffer)
     check_result(
-        expected(call),
-        buffer[:, :2],
-        expected(call).lse.float(),
-        torch.full((13, 2, 64), 5.0),
+        expected(call), buffer[:, :2], expected(call).lse.float(), torch.full((13, 2, 64), 5.0)
     )
     assert (buffer[:, 2] == 5).all()
     assert torch.equal(result, buffer + 1)
@@ -138,7 +135,7 @@ def test_compiled_writes_into_the_given_output(fresh_compiler: None) -> None:
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_parameters_are_fine_where_no_gradient_is_recorded(mode: Any) -> None:
-    """As in an engine: sinks are a parameter of the model, which is run without gradients."""
+    """An engine's sinks are a parameter of the model, which is run without gradients."""
     call = make(Case(lengths=((5, 5),), sinks=True))
     want = attention_prefill(**call)
     assert isinstance(want, torch.Tensor)
@@ -189,7 +186,7 @@ def test_linear_passes_opcheck(case: Linear) -> None:
 
 @pytest.mark.parametrize("granularity", ["token", "tensor", "token_block", "channel", "block"])
 def test_quantize_fp8_passes_opcheck(granularity: str) -> None:
-    """Without those that compare results: torch's allclose lacks FP8."""
+    """Checks that compare results are left out: torch's allclose lacks FP8."""
     torch.library.opcheck(
         torch.ops.hk_backend.quantize_fp8.default,
         (torch.randn(5, 136), granularity, None, torch.float8_e4m3fn),

@@ -1,12 +1,12 @@
 """The command behind `make prove`: runs proofs that have no valid record.
 
-    make prove                          what has no valid record, longest first, on every core
-    make prove --dry-run                says which that are, and why, and runs nothing
-    make prove ONLY=attention_window    those whose check, file of records or subject has this in
-                                        its name; ONLY=engine_ for the cases of engines
-    make prove FRESH=1                  everything, from nothing
+    `make prove`                        runs what has none, longest first, on every core.
+    `make prove --dry-run`              says which these are, and why, and runs nothing.
+    `make prove ONLY=attention_window`  takes those with this in the name of the check, of the
+                                        file of records or of the subject; `engine_` for engines.
+    `make prove FRESH=1`                runs everything, from nothing.
 
-An interrupted run goes on where it stopped: each record is written when its check has passed.
+An interrupted run can be resumed: each record is written when its check has passed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def prove(group: Group, dry_run: bool) -> bool:
 
 
 def _collect(group: Group, console: Console) -> Mapping[Key, Proof]:
-    """Every proof that there is."""
+    """Collect every proof of the group."""
     collector = Collector()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         status = pytest.main([*group.paths, "-q", "--collect-only"], plugins=[collector])

@@ -14,7 +14,7 @@ import hashlib
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.masks import PARTS
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 
 LENGTH = 16
 """Hexadecimal digits of every digest in a record."""
@@ -63,7 +63,7 @@ def kernel_digest(entry: KernelEntry, *, with_types: bool = True) -> str:
     code = "\n".join(instructions(entry))
     if not with_types:
         code = code.replace("bf16", "f16")
-    launch = (entry.arch, entry.grid_formula, entry.block, entry.dynamic_lds, entry.tile)
+    launch = (entry.arch, entry.grid, entry.block, entry.dynamic_lds, entry.tile)
     rest = (kernel_digest(other, with_types=with_types) for other in companions(entry))
     return digest(code, bytes(descriptor), repr(entry.arguments), repr(launch), *rest)
 

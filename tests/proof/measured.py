@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+
+from tests import budget
 
 
 @dataclass
@@ -35,18 +36,11 @@ def note_engine(name: str) -> None:
     ENGINES_READ.add(name)
 
 
+@functools.cache
 def count_launches() -> None:
     """Make each launch on an emulated machine count, once however often this is called."""
-    from hk_backend import _emulator
+    budget.count_launches(_note_launch)
 
-    launch = _emulator.Machine.launch
-    if hasattr(launch, "counts"):
-        return
 
-    @functools.wraps(launch)
-    def counted(machine: Any, *args: Any, **kwargs: Any) -> Any:
-        MEASURED.launches += 1
-        return launch(machine, *args, **kwargs)
-
-    counted.counts = True  # type: ignore[attr-defined]
-    _emulator.Machine.launch = counted  # type: ignore[method-assign,assignment]
+def _note_launch(*_: object) -> None:
+    MEASURED.launches += 1

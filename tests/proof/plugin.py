@@ -1,10 +1,11 @@
 """The pytest plugin that stands between proofs and their records, in every process of a session.
 
 HK_TEST_PROOF says how:
-  records   a proof with a valid record does not run, but for a sample that the commit draws: of
-            kernels' some seconds, of each engine's one case. One without a record is red, by name.
-            A repeat that differs from its record is red. (`make test`)
-  prove     what has no valid record runs, longest first; the controller's `Prover` writes records.
+  `records`  A proof with a valid record does not run, except for a sample that the commit draws:
+             some seconds of kernels' proofs, one case of each engine. One without a record is red,
+             by name, and so is a repeat that differs from its record. `make test` sets this.
+  `prove`    Proofs without a valid record run, longest first; the controller's `Prover` writes
+             records.
 Without it proofs are tests like any other.
 """
 
@@ -35,7 +36,7 @@ FOLDER = "HK_TEST_PROOF_RECORDS"
 SAMPLE_SECONDS = 20.0
 """Recorded seconds of the kernels' proofs that `make test` repeats."""
 SAMPLE_ENGINES = 2
-"""Engines that the one case reads at most that `make test` repeats of each engine's proofs."""
+"""Engines that the one repeated case of each engine's proofs may read."""
 SAMPLE_ENGINE_SECONDS = 10.0
 """Recorded seconds of that case at most. Ranks that wait for each other cost several times more."""
 PROPERTY = "proof"
@@ -121,7 +122,7 @@ class Proofs:
         return found
 
     def _sample_of_engines(self, valid: list[Proof]) -> list[Proof]:
-        """The case that is drawn of all records of an engine, if it is among those of this part."""
+        """The one case drawn from all records of each engine, if it is in this part."""
         found: list[Proof] = []
         for source in {proof.source for proof in valid if isinstance(proof, EngineProof)}:
             records_of = records.read_file(self._folder / f"{source}.txt").values()

@@ -1,11 +1,10 @@
 """A digest of the product's sources that decide what an engine serves, and of what they run with.
 
-    product_digest("vllm")
-
-The sources are the engine's plugin, every module of the project that it imports, directly or not,
-their data, the host kernels and the launcher. Commands, benchmarks and quantisation are not among
-them. Which GPU kernels ship, and how they are called, counts; their instructions and the emulator
-do not, since kernels have records of their own. Docstrings and comments do not count.
+`product_digest("vllm")` covers the engine's plugin, every module of the project that it imports,
+directly or not, their data, the host kernels and the launcher. Commands, benchmarks and
+quantisation are not covered. Which GPU kernels ship, and how they are called, counts; their
+instructions and the emulator do not, since kernels have records of their own. Docstrings and
+comments do not count.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from tests.proof.cpp_source import meaning
 from tests.proof.kernel_digest import digest
 
 CSRC = source_digest.ROOT / "csrc"
-NATIVE = ("cpu", "hip")
-"""Folders of C++ that a plugin runs."""
+NATIVE = ("cpu", "hip", "include/hk/args")
+"""Folders of C++ that a plugin runs. The last has the structs and grids of GPU kernels."""
 DISTRIBUTIONS = {"vllm": ENGINES["vLLM"], "sglang": ENGINES["SGLang"]}
 
 
@@ -63,7 +62,7 @@ def _kernels() -> Iterator[str]:
     for arch in arches():
         for entry in sorted(catalogue(arch).kernels, key=lambda entry: entry.name):
             chosen_by = (arch, entry.name, entry.operator, sorted(entry.facts.items()))
-            launch = (entry.grid_formula, entry.tile, entry.block, entry.dynamic_lds)
+            launch = (entry.grid, entry.tile, entry.block, entry.dynamic_lds)
             yield repr((chosen_by, entry.arguments, launch))
 
 

@@ -1,4 +1,4 @@
-"""Records of proof: what was checked, with what, and what came out.
+"""Records of proof: what was checked, with what, and the result.
 
 They lie in `tests/proof/records`: a text file for each source of kernels and for each engine, a
 line for each record, sorted, so that a diff reads. `make prove` writes them, and nobody else.
@@ -18,7 +18,7 @@ TITLE = """# What `make prove` has checked; it alone writes this file.
 
 
 class RecordError(ValueError):
-    """A line of a file of records that is none."""
+    """A line that is no valid record."""
 
 
 @dataclass(frozen=True, order=True)
@@ -62,14 +62,10 @@ class Record:
     @classmethod
     def of(cls, line: str) -> Record:
         """The record on a line. Raises `RecordError`, which quotes the line."""
-        words = line.split()
+        kinds = {"cases": int, "worst": float, "seconds": float}
         try:
-            check, subject, test, runtime, cases, worst, seconds, *rest = words
-            date, processor, name = rest
-            record = cls(
-                check, subject, test, runtime, int(cases), float(worst), float(seconds), date,
-                processor, name,
-            )  # fmt: skip
+            words = zip(fields(cls), line.split(), strict=True)
+            record = cls(**{f.name: kinds.get(f.name, str)(word) for f, word in words})
         except ValueError:
             wanted = " ".join(field.name for field in fields(cls))
             raise RecordError(f"not a record ({wanted}): {line!r}") from None
@@ -100,7 +96,7 @@ def read_file(path: Path) -> dict[Key, Record]:
 
 
 def write(source: str, records: Iterable[Record], folder: Path = FOLDER) -> None:
-    """The whole file of one source of kernels, or of one engine."""
+    """Write the whole file of one source of kernels, or of one engine."""
     folder.mkdir(exist_ok=True)
     columns = " ".join(field.name for field in fields(Record))
     lines = [record.line() for record in sorted(records, key=astuple)]

@@ -2,8 +2,8 @@
 
     source_digest("tests.kernels.test_gemm", "test_no_rows")
 
-A function, a class and a constant are definitions. One reaches another if it names it, or its
-attribute through a module's name, also in an annotation, a decorator or a nested import; a test
+Functions, classes and constants are definitions. One reaches another if it names it, or its
+attribute through a module's name, also in an annotation, a decorator or a nested import. A test
 reaches the fixtures that its arguments name, and a string the module that it names. Comments,
 docstrings and line breaks do not count.
 """

@@ -1,5 +1,4 @@
-"""Digests of records follow what a proof depends on, and nothing else: definitions of a test, the
-product that an engine serves, a kernel, and the emulator's semantics of its opcodes."""
+"""Digests of records follow what a proof depends on, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.lab.toolchain.elf import Elf
 from tests.kernels.test_gemm_mutants import entry_with
 from tests.proof import product_digest
 from tests.proof import source_digest as digests
@@ -149,7 +148,7 @@ BF16, F16 = (catalogue("gfx950").kernel(f"gemm_{type}_128x64") for type in ("bf1
 
 
 def test_no_two_kernels_that_differ_share_one() -> None:
-    """But twins of two types, without types."""
+    """Twins of two types share a digest only without types."""
     assert kernel_digest(BF16) != kernel_digest(F16)
     assert kernel_digest(BF16, with_types=False) == kernel_digest(F16, with_types=False)
     kernels = catalogue("gfx950").kernels
@@ -160,11 +159,11 @@ def test_no_two_kernels_that_differ_share_one() -> None:
 
 
 def test_what_matters_of_a_kernel(tmp_path: Path) -> None:
-    """The launch, the code and its descriptor; not the name."""
+    """The launch, the code and its descriptor matter; the name does not."""
 
     def flipped(symbol: str, offset: int) -> KernelEntry:
         code = bytearray(BF16.code_object())
-        code[code.index(Elf(bytes(code)).symbol_bytes(BF16.symbol + symbol)) + offset] ^= 1
+        code[Elf(bytes(code)).place(BF16.symbol + symbol)[0] + offset] ^= 1
         return entry_with(BF16, bytes(code), tmp_path / f"{BF16.name}{symbol}.hsaco")
 
     assert kernel_digest(replace(BF16, name="another")) == kernel_digest(BF16)
@@ -207,7 +206,8 @@ FLOAT, COMPARE, MATRIX = (
 def test_an_edit_of_the_emulator_concerns(
     file: str, old: str, new: str, concerned: set[str] | None, tmp_path: Path
 ) -> None:
-    """These opcodes; "all" stands for every kernel's part. A helper: those that reach it."""
+    """`concerned`: the opcodes whose digest changes; "all" stands for every kernel's part; None for
+    a helper, which concerns those that reach it."""
     folder = Path(shutil.copytree(EMULATOR, tmp_path / "emulator"))
 
     def found() -> dict[str, str]:

@@ -1,11 +1,8 @@
-"""Files of records, and controls of the plugin that reads them: each way in which a record may be
-false is red, by name."""
+"""Files of records, and controls of their plugin: every false record is red, by name."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ import pytest
 from rich.progress import Progress
 
 from hk_backend.kernels import catalogue
+from tests.processes import python
 from tests.proof import plugin, product_digest, records
 from tests.proof.kernel_digest import digest, kernel_digest
 from tests.proof.plugin import Seen
@@ -65,7 +63,7 @@ def test_what_is_no_record(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> None:
-    """Of one small file, whose proofs run in a pytest of their own. The others are left out."""
+    """The proofs of one small file run in a pytest of their own; the others are left out."""
     check, source = "test_quantize_fp8::test_wave_orders_are_bit_identical", "quantize"
     known = records.read_file(records.FOLDER / f"{source}.txt")
     found = {key: replace(each, seconds=plugin.SAMPLE_SECONDS) for key, each in known.items()}
@@ -74,14 +72,9 @@ def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> No
     foreign = replace(found.pop(second), subject="0" * len(second.subject))
     stale = found[third] = replace(found[third], test="0" * 16)
     records.write(source, [*found.values(), foreign], tmp_path)
-    file = "tests/kernels/test_quantize_fp8.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file],
-        env={**os.environ, plugin.VARIABLE: plugin.RECORDS, plugin.FOLDER: str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels/test_quantize_fp8.py")
+    env = {**os.environ, plugin.VARIABLE: plugin.RECORDS, plugin.FOLDER: str(tmp_path)}
+    done = python(*words, env=env)
     assert done.returncode == 1
     wanted = {missing: "no record", foreign: "no record", stale: "its test has changed"}
     for record, why in wanted.items():

@@ -1,5 +1,4 @@
-"""Models to quantise, runs, and output folders, read as an outsider does: by the index and the
-config, nothing of the writer."""
+"""Models to quantise, runs, and output folders that are read by index and config alone."""
 
 from __future__ import annotations
 
@@ -8,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 
@@ -41,7 +42,7 @@ def change_config(model: Path, **changed: Any) -> None:
 
 
 def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None:
-    """None removes a tensor."""
+    """Replaces tensors of a model; None removes one."""
     tensors = load_file(model / WEIGHTS) | changed
     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     save_file(kept, model / WEIGHTS, {"format": "pt"})
@@ -66,6 +67,13 @@ def finished(model: Path, out: Path, settings: Settings) -> Job:
     job = Job(model, out, settings)
     job.run()
     return job
+
+
+def refused(why: str, model: Path, out: Path, settings: Settings) -> None:
+    """Assert that a run is refused before it writes anything."""
+    with pytest.raises(QuantizeError, match=why):
+        Job(model, out, settings)
+    assert not out.exists()
 
 
 class Interrupted(Exception):

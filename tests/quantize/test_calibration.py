@@ -1,4 +1,4 @@
-"""`--method gptq` of a whole model: what it sees, what it writes, and how it goes on."""
+"""`--method gptq` of a whole model: its inputs, its output, and how it is resumed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from tests.quantize.checkpoint import (
     change_weights,
     contents,
     finished,
+    refused,
     tensors_of,
 )
 
@@ -82,8 +83,8 @@ def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "olmo3"])
 def test_the_stream_is_the_model(kind: str, model: Path, tmp_path: Path) -> None:
-    """Layer by layer what transformers computes with all of it in memory. Layers of Qwen 2 differ
-    in their masks here, those of OLMo 3 in their rotary embeddings, too."""
+    """Each layer computes what transformers computes with the whole model in memory. Layers of Qwen
+    2 differ in their masks here, those of OLMo 3 in their rotary embeddings, too."""
     folder = model if kind == "llama" else windowed(kind, tmp_path / "model")
     job = Job(folder, tmp_path / "out", Settings("mxfp4", fold="none"))
     tokens = torch.randint(2, 10_000, (3, 20), generator=torch.Generator().manual_seed(0))
@@ -121,7 +122,7 @@ def windowed(kind: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("columns", [1, 7, 64, 1024])
 def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H = 2 X^T X / rows, whatever part of it is computed at once: exact, of whole numbers."""
+    """H = 2 X^T X / rows is exact for whole numbers, whatever part of it is computed at once."""
     monkeypatch.setattr(observed, "COLUMNS", columns)
     parts = [torch.randint(-9, 10, (rows, 64)).float() for rows in (16, 48)]
     inputs = observed.Inputs(64, Serving(RECIPES["mxfp4"], "none"))
@@ -132,8 +133,8 @@ def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_found_and_written(whole: Run, text: Path) -> None:
-    """Every layer improves on rounding to nearest, and is written as it was found; what it was
-    calibrated on is not measured."""
+    """Every layer improves on rounding to nearest, and is written as it was found. The calibration
+    text is not measured."""
     job = whole.job
     layers, tensors = job.layer_errors(), tensors_of(job.out.directory)
     assert len(layers) == 7 * LAYERS
@@ -156,7 +157,7 @@ def test_what_is_found_and_written(whole: Run, text: Path) -> None:
 
 
 def test_a_layer_sees_what_those_before_it_make_of_the_text(whole: Run, text: Path) -> None:
-    """Quantised: its inputs are those of the served model, not of the original."""
+    """The inputs of a layer are those of the served model, not of the original."""
     job, states = whole.job, []
     tokens = read_text(text, job.source.directory).tokens
     windows = calibration_windows(tokens, window_of(job.source))
@@ -174,8 +175,8 @@ def test_a_layer_sees_what_those_before_it_make_of_the_text(whole: Run, text: Pa
 def test_an_interrupted_calibration_goes_on(
     whole: Run, model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finished decoder layers are not calibrated again, and the result is the same; but one whose
-    file is damaged, if of the size that it had, and none of another text."""
+    """Finished decoder layers are not calibrated again, and the result is the same. A damaged file
+    of the right size is calibrated again, and another text refused."""
     out, done, quantize = tmp_path / "out", [], Calibration.quantize
     stop = True
 
@@ -203,7 +204,7 @@ def test_an_interrupted_calibration_goes_on(
     assert sum(counts) == again.work_bytes
     ours, theirs = contents(out), contents(whole.job.out.directory)
     for each in (ours, theirs):
-        del each["hk_quantize.json"]  # of the other, also the perplexity
+        del each["hk_quantize.json"]  # the other's has a perplexity, too
     assert ours == theirs
     done.clear()
     finished(model, out, gptq(text))
@@ -215,7 +216,7 @@ def test_an_interrupted_calibration_goes_on(
 
 
 def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
-    """Nor does it matter that they are the first of those that share an input."""
+    """Layers that share an input with an ignored one are quantised all the same."""
     patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
     job = finished(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
     assert len({found.layer for found in job.layer_errors()}) == 7 + 3
@@ -229,7 +230,7 @@ def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("large", [3e37, 1e30])
 def test_activations_past_float32(large: float, writable: Path, text: Path, tmp_path: Path) -> None:
-    """Weights are finite, but what they compute is not: refused with the layer's name."""
+    """Weights are finite, but their products are not: the error names the layer."""
     names = [f"model.layers.1.mlp.{name}.weight" for name in ("gate_proj", "up_proj")]
     tensors = load_file(writable / WEIGHTS)
     change_weights(writable, {name: torch.full_like(tensors[name], large) for name in names})
@@ -240,21 +241,20 @@ def test_activations_past_float32(large: float, writable: Path, text: Path, tmp_
 
 
 def test_what_cannot_be_calibrated(writable: Path, text: Path, tmp_path: Path) -> None:
-    """A text too short, a table that is not finite, and Gemma, which scales its embedding by a
-    number that no file holds."""
+    """A text that is too short, a table that is not finite, and Gemma are refused: Gemma scales its
+    embedding by a number that no file holds."""
     short = tmp_path / "short.txt"
     short.write_text("a b")
     assert len(read_text(short, writable).tokens) == 2
-    with pytest.raises(QuantizeError, match="2 tokens; at least 3 are needed"):
-        Job(writable, tmp_path / "out", gptq(short))
+    refused("2 tokens; at least 3 are needed", writable, tmp_path / "out", gptq(short))
     table = load_file(writable / WEIGHTS)[EMBEDDING]
     table[3, 5] = torch.nan
     change_weights(writable, {EMBEDDING: table})
     with pytest.raises(QuantizeError, match=f"{EMBEDDING} contains NaN or infinity"):
         Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
     change_config(writable, model_type="gemma", architectures=["GemmaForCausalLM"])
-    with pytest.raises(QuantizeError, match=r"gemma computes .*, which is in no file; use another"):
-        Job(writable, tmp_path / "out", gptq(text))
+    why = r"gemma computes .*, which is in no file; use another"
+    refused(why, writable, tmp_path / "out", gptq(text))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_what_cannot_be_calibrated(writable: Path, text: Path, tmp_path: Path) -
 def test_a_tensor_that_the_model_lacks(
     name: str, tensor: torch.Tensor | None, why: str, tmp_path: Path
 ) -> None:
-    """Of a kind of model whose tensors only transformers knows."""
+    """Only transformers knows the tensors of such a model."""
     folder = windowed("olmo3", tmp_path / "model")
     change_weights(folder, {f"model.layers.1.{name}.weight": tensor})
     with pytest.raises(QuantizeError, match=why):

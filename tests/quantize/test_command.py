@@ -95,7 +95,7 @@ def test_refusals(options: list[str], why: str, model: Path, tmp_path: Path) -> 
 def test_the_processor_computes_it(
     device: str, served: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HK_DEVICE is for serving: no GPU has every quantiser. One that is none is no traceback."""
+    """HK_DEVICE is for serving, since no GPU has every quantiser. A bad value is no traceback."""
     with monkeypatch.context() as patch:
         patch.setenv("HK_DEVICE", device)
         get_config.cache_clear()
@@ -124,8 +124,8 @@ def test_without_the_extra_it_is_one_line(
 
 @pytest.mark.parametrize("format", ["fp8", "mxfp6_e2m3"])
 def test_readers_are_told_to_leave_a_score_alone(format: str, scorer: Path, tmp_path: Path) -> None:
-    """Of every Linear that is not named transformers makes a layer with scales, which the file has
-    not."""
+    """transformers makes a layer with scales of every Linear that is not named, and the file has no
+    scales for this one."""
     from transformers import AutoModelForSequenceClassification
 
     assert run(scorer, tmp_path / "out", "--format", format, "--activations", "none")[0] == 0
@@ -153,8 +153,8 @@ def test_a_score_is_calibrated_on_a_text(scorer: Path, tmp_path: Path, text: Pat
 
 
 def test_what_a_score_has_not(scorer: Path, tmp_path: Path, text: Path) -> None:
-    """A perplexity, for which transformers would make up a head; a head that can be quantised; and
-    a stream that can be rotated, also beside a head, as in models with a value head."""
+    """A perplexity is refused, for which transformers would make up a head. So are a format for the
+    head, and a rotation of the stream, also in a model with a value head beside the LM head."""
     fold = ["--format", "mxfp4", "--fold", "all"]
     reads = "--fold all: score reads the residual stream, too"
     cases: list[tuple[list[object], str]] = [

@@ -1,5 +1,5 @@
-"""Folders to write into and those refused, interrupted runs that go on, and the disk and memory
-that a run takes."""
+"""Folders to write into and those refused, interrupted runs that are resumed, and the disk and
+memory that a run takes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARDS, ONE_FILE = (Settings("mxfp8", shard_bytes=size) for size in (SMALL, 1 <<
 
 @pytest.fixture(scope="session")
 def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, dict[str, bytes]]:
-    """What runs that nothing interrupted have written, by the size of their files."""
+    """The files that uninterrupted runs have written, by the size of a shard."""
     made = {}
     for settings in (SHARDS, ONE_FILE):
         out = tmp_path_factory.mktemp("whole") / "out"
@@ -86,7 +86,7 @@ def test_other_options_are_refused(
         Job(model, out, other).run()
     assert contents(out) == before
     job.run()
-    if "shard_bytes" not in changed:  # of a finished folder it does not matter
+    if "shard_bytes" not in changed:  # it does not matter for a finished folder
         with pytest.raises(QuantizeError, match=named):
             Job(model, out, other).run()
 
@@ -129,7 +129,7 @@ def test_two_runs_at_once_are_refused(model: Path, tmp_path: Path) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX)
     with pytest.raises(QuantizeError, match="another run"):
         Job(model, out, SHARDS).run()
-    os.close(handle)  # as when the other process ends
+    os.close(handle)  # the end of the other process
     finished(model, out, SHARDS)
     (tmp_path / "file").write_text("")
     mode = (tmp_path / "file").stat().st_mode
@@ -142,8 +142,8 @@ def test_two_runs_at_once_are_refused(model: Path, tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on(
     model: Path, tmp_path: Path, whole: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finished shards are kept as they are, and the result is that of one uninterrupted run; so it
-    is when shards are damaged. Progress counts the whole model each time."""
+    """Finished or damaged, the shards end as those of one uninterrupted run. Progress counts the
+    whole model each time."""
     out = tmp_path / "out"
     job = interrupted(model, out, SHARDS, 8 * SMALL)
     assert not (out / "config.json").exists(), "half a checkpoint could be served"
@@ -181,7 +181,7 @@ def test_an_interrupted_run_goes_on(
 def test_an_interrupted_shard_goes_on_at_its_last_piece(
     size: int, model: Path, tmp_path: Path, whole: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another version of the command may cut the same shard elsewhere: then it starts again."""
+    """A version of the command that cuts the same shard elsewhere starts it again."""
     out = tmp_path / "out"
     job = interrupted(model, out, ONE_FILE, 4 * SMALL)
     assert len(job.plan.shards[0].pieces) > 4
@@ -234,7 +234,7 @@ def test_pieces_of_a_whole_file_do_not_stay(
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """Space on the disk."""
+    """Pretend that the disk has this space."""
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, free))
 
@@ -244,7 +244,7 @@ def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def test_a_disk_too_small_is_told_before(
     settings: Settings, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard in pieces takes twice its size while they are joined; what is there is there."""
+    """A shard in pieces takes twice its size while they are joined; existing ones are counted."""
     job, out = Job(model, tmp_path / "out", settings), tmp_path / "out"
     enough = job.plan.nbytes
     if settings == ONE_FILE:
@@ -283,7 +283,7 @@ def test_a_disk_that_fills_up(
 
 
 def test_memory_holds_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Source tensors that are alive at once: those of one output shard, not those of the model."""
+    """The source tensors alive at once are those of one output shard, not those of the model."""
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
     most, read = 0, Source.read
 

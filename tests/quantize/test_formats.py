@@ -1,4 +1,4 @@
-"""What is written is what the library of each convention reads: names, shapes, values, config."""
+"""The library of each convention reads what is written: names, shapes, values, config."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAYER = "model.layers.1.mlp.down_proj"
 
 
 def quantized(model: Path, out: Path, format: str, activations: str = "", head: str = KEPT) -> Path:
-    """Rounded to nearest, as the libraries do it."""
+    """A folder that is rounded to nearest, as the libraries do it."""
     finished(model, out, Settings(format, activations, method="rtn", head=head))
     return out
 
@@ -71,7 +71,7 @@ def rounded_by_the_library(weight: torch.Tensor, args: QuantizationArgs) -> torc
 
 
 E4M3_EXPONENT = 8
-"""Of its largest number, 448."""
+"""Exponent of E4M3's largest number, 448."""
 
 
 STRATEGIES = {
@@ -87,7 +87,7 @@ STRATEGIES = {
     ("format", "activations"), [*((each, "") for each in COMPRESSED), ("fp8", "none")]
 )
 def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path: Path) -> None:
-    """Its library picks the format that the config names, and unpacks what it rounds to itself."""
+    """The library picks the format that the config names, and unpacks what it rounds to itself."""
     out = quantized(model, tmp_path / "out", format, activations)
     config, tensors, covers = config_of(out), tensors_of(out), STRATEGIES[format]
     scheme = scheme_of(config)

@@ -1,4 +1,4 @@
-"""Scales that are chosen for the format, and GPTQ: of single weights, by the reference."""
+"""Scales that are chosen for the format, and GPTQ, for single weights, by the reference."""
 
 from __future__ import annotations
 
@@ -55,15 +55,16 @@ def test_scales_are_never_worse_in_any_block(format: str, seed: int, spread: flo
     chosen = errors(*Method("scales").quantize(weight, RECIPES[format]))
     assert (chosen <= errors(*RECIPES[format].quantize(weight))).all()
     usual = usual_scales(weight, format).int()
-    for step in (-1, 1):  # by definition, and nothing nearby is better
+    for step in (-1, 1):  # nothing nearby is better
         shifted = (usual + step).clamp(0, FORMATS[format].largest_scale_code).to(torch.uint8)
         assert (chosen <= errors(codes_under(weight, format, shifted), shifted)).all()
 
 
 @pytest.mark.parametrize("format", MX)
 def test_scales_help_where_the_maximum_is_a_bad_guide(format: str) -> None:
-    """Otherwise the usual ones would pass every test above. A block of elements just too small for
-    the steps that its maximum asks for: a smaller scale saturates one and rounds 31 finely."""
+    """A better scale exists: otherwise the usual ones would pass every test above. The block's
+    elements are just too small for the steps that its maximum asks for; a smaller scale saturates
+    one and rounds 31 finely."""
     weight = torch.full((1, MX_BLOCK), 1.0)
     largest = 2.0 ** FORMATS[format].max_exponent
     weight[0, 0] = largest * (2 - 2.0 ** -(FORMATS[format].mantissa_bits + 1))
@@ -77,7 +78,7 @@ def test_scales_help_where_the_maximum_is_a_bad_guide(format: str) -> None:
 
 @pytest.mark.parametrize("format", MX)
 def test_extreme_scales(format: str) -> None:
-    """At both ends of e8m0, and for zeros: exact where the usual scale is."""
+    """Scales at both ends of e8m0, and for zeros, are exact where the usual ones are."""
     weight = torch.zeros(3, MX_BLOCK)
     weight[0] = 2.0**-126
     weight[1] = 2.0**127
@@ -93,7 +94,8 @@ GPTQ_FORMATS = [name for name in RECIPES if name != "mxfp6_e3m2"]
 
 
 def inputs(tokens: int, k: int, rank: int, seed: int) -> torch.Tensor:
-    """`[tokens, k]`: of few directions, with channels that are large, and some that are zero."""
+    """Activations `[tokens, k]` of few directions, with some channels that are large, and some
+    zero."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(tokens, rank, generator=generator) @ torch.randn(rank, k, generator=generator)
     x[:, ::37] *= 50
@@ -116,8 +118,8 @@ def hessian_of(x: torch.Tensor) -> torch.Tensor:
 def test_the_objective_is_never_above_that_of_rounding(
     format: str, seed: int, spread: float, tokens: int, rank: int
 ) -> None:
-    """Of `--method rtn`; also with fewer tokens than channels, and with channels that are never
-    used."""
+    """The objective is compared with that of `--method rtn`, also for fewer tokens than channels,
+    and for channels that are never used."""
     weight, recipe = outlying(24, 5 * MX_BLOCK, seed, spread), RECIPES[format]
     x = inputs(tokens, 5 * MX_BLOCK, rank, seed)
     hessian = hessian_of(x)
@@ -134,8 +136,8 @@ def test_the_objective_is_never_above_that_of_rounding(
 
 @pytest.mark.parametrize("format", GPTQ_FORMATS)
 def test_related_inputs_are_made_up_for(format: str) -> None:
-    """Inputs of 16 directions leave most of a column's error to the others; of independent ones
-    there is nothing to gain but by the scales."""
+    """Inputs of 16 directions leave most of a column's error to the others. Independent inputs
+    leave only the scales to gain from."""
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
     recipe = RECIPES[format]
     hessian = hessian_of(inputs(1000, 256, 16, 1))
@@ -148,7 +150,7 @@ def test_related_inputs_are_made_up_for(format: str) -> None:
 
 
 def test_weights_with_the_same_inputs() -> None:
-    """Each gets what it gets alone, of one factor of the Hessian for all of them."""
+    """Each weight gets what it gets alone, from one factor of the Hessian for all of them."""
     recipe, hessian = RECIPES["mxfp4"], hessian_of(inputs(500, 128, 16, 1))
     weights = [outlying(rows, 128, seed=rows) for rows in (128, 48, 7)]
     together = compensated(weights, hessian, recipe)
@@ -174,7 +176,7 @@ def test_scales_that_were_chosen_badly_are_not_taken() -> None:
 
 
 def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compensation that goes the wrong way is thrown away, and what inputs of zeros ask for."""
+    """Compensation that makes it worse is thrown away, and so is that for inputs of zeros."""
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
     hessian, recipe = hessian_of(inputs(500, 64, 16, 1)), RECIPES["mxfp4"]
     before, after = compensated([weight], hessian, recipe)[0].objective
@@ -196,8 +198,8 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 31, 200])
 def test_the_factor_is_of_the_inverse(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Upper triangular, by halves of any size, and U^T U H the identity: within what the rounding
-    of U to float32 makes of it."""
+    """The factor is upper triangular, by halves of any size, and U^T U H the identity, to the
+    rounding of U to float32."""
     monkeypatch.setattr(gptq, "SMALL", 8)
     hessian = hessian_of(torch.randn(2 * k, k, generator=torch.Generator().manual_seed(k)))
     factor = gptq._inverse_factor(hessian).double()

@@ -19,7 +19,7 @@ from hk_backend.ops import look_up
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, IN_HEAD, KEPT
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.head import HEAD_RECIPES, check_head
+from hk_backend.quantize.head import check_head
 from hk_backend.quantize.head_costs import served_head
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
@@ -35,6 +35,7 @@ from tests.quantize.checkpoint import (
     change_weights,
     config_of,
     finished,
+    refused,
 )
 
 
@@ -57,7 +58,7 @@ def test_windows(count: int, length: int) -> None:
 
 
 def test_logits_that_are_capped(tmp_path: Path) -> None:
-    """After the head, in units of its outputs: Gemma 2's."""
+    """Logits may be capped after the head, in units of its outputs, as Gemma 2's are."""
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     torch.manual_seed(0)
@@ -74,7 +75,7 @@ def test_logits_that_are_capped(tmp_path: Path) -> None:
 
 
 def test_windows_slide(loaded: Any) -> None:
-    """Token by token, each after the context that its window gives it."""
+    """Each token is scored after the context that its window gives it."""
     tokens = torch.randint(2, 10_000, (45,), generator=torch.Generator().manual_seed(2)).tolist()
     length, losses = 16, []
     for index in range(1, len(tokens)):
@@ -91,7 +92,7 @@ def test_windows_slide(loaded: Any) -> None:
 
 
 def test_before_and_after(model: Path, tmp_path: Path, text: Path) -> None:
-    """Weights only: what transformers says of the model, and of it with the written values."""
+    """transformers says the same of the model, and of it with the written values."""
     job = finished(model, tmp_path / "out", Settings("mxfp4", "none", method="rtn"))
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(model)
@@ -185,7 +186,7 @@ def test_what_each_costs(model: Path, tmp_path: Path, text: Path) -> None:
 
 
 def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
-    """Rounding the activations too changes the answer: it is in the measurement."""
+    """Rounded activations are in the measurement: they change it."""
     results = []
     for activations in ("", "none"):
         job = finished(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
@@ -195,7 +196,7 @@ def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
 
 
 def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) -> None:
-    """Its key, and its perplexity, that of a model with these rows in both places."""
+    """The config has its key; the perplexity is that of a model with these rows in both places."""
     change_config(writable, tie_word_embeddings=True)
     change_weights(writable, {HEAD: None})
     settings = Settings("fp8", "none", head="mxfp4", embedding=IN_HEAD)
@@ -214,28 +215,8 @@ def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) ->
     assert found["after"] == pytest.approx(expected, rel=1e-5)
 
 
-CHOICES = f"choose one of {', '.join((KEPT, *HEAD_RECIPES))}$"
-NO_HEADS = ("int8", "bf16", "fp8_block")
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
-        (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
-        (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
-        *((Settings("fp8", head=each), f"--head {each}: {CHOICES}") for each in NO_HEADS),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_not_offered(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError, match=why):
-        Job(model, tmp_path / "out", settings)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_table_that_cannot_be_a_head(writable: Path, tmp_path: Path) -> None:
-    """Of numbers that are not finite, or of channels that are no whole blocks; kept, it may be."""
+    """Numbers must be finite and channels whole blocks; a head that is kept may have others."""
     source = open_source(writable)
     narrow = {HEAD: replace(source.tensors[HEAD], shape=(300, 88))}
     source = replace(source, tensors=source.tensors | narrow)
@@ -246,15 +227,15 @@ def test_a_table_that_cannot_be_a_head(writable: Path, tmp_path: Path) -> None:
     table[3, 5] = torch.inf
     change_weights(writable, {HEAD: table})
     Job(writable, tmp_path / "out", Settings("fp8"))
-    with pytest.raises(QuantizeError, match=r"lm_head\.weight contains NaN or infinity"):
-        Job(writable, tmp_path / "out", Settings("fp8", head="fp8"))
+    why = r"lm_head\.weight contains NaN or infinity"
+    refused(why, writable, tmp_path / "out", Settings("fp8", head="fp8"))
 
 
 # -- a file that holds the head's table, under a config that ties it to the embedding
 
 
 def tie(model: Path, head: torch.Tensor | None = None) -> Path:
-    """`model` under such a config; `head`: its table, the embedding's if None."""
+    """`model` under such a config. `head`: its table, the embedding's if None."""
     change_config(model, tie_word_embeddings=True)
     table = load_file(model / WEIGHTS)[EMBEDDING].clone()
     change_weights(model, {HEAD: table if head is None else head})
@@ -263,7 +244,8 @@ def tie(model: Path, head: torch.Tensor | None = None) -> Path:
 
 @pytest.mark.parametrize("where", ["first", "last", "shape"])
 def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path) -> None:
-    """It is the model's head, in one value or in its shape; the new config says so."""
+    """The stored table is the model's head, though one value or the shape differs; the new config
+    says so."""
     table = load_file(writable / WEIGHTS)[EMBEDDING]
     if where == "shape":
         table = table[:-1].contiguous()
@@ -272,7 +254,7 @@ def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path)
     source = open_source(tie(writable, table))
     assert (source.head_table, source.has_other_head) == (HEAD, True)
     why = r"a table of its own, though config\.json has tie_word"
-    with pytest.raises(QuantizeError, match=why):
-        Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
+    both = Settings("fp8", head="mxfp4", embedding=IN_HEAD)
+    refused(why, writable, tmp_path / "out", both)
     finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4"))
     assert config_of(tmp_path / "out")["tie_word_embeddings"] is False

@@ -1,4 +1,4 @@
-"""What cannot be quantised is told before anything is written, by the name of what is wrong."""
+"""Models and settings that cannot be quantised are refused before anything is written, by name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 import torch
 
+from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize import stream
 from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.head import HEAD_RECIPES
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
+from hk_backend.terms.folds import ALL, HEADS
 from tests.quantize.checkpoint import (
     EMBEDDING,
     HEAD,
@@ -26,6 +29,7 @@ from tests.quantize.checkpoint import (
     change_weights,
     config,
     finished,
+    refused,
     weights,
 )
 
@@ -49,7 +53,7 @@ def biases(kind: str, projections: str) -> Damage:
 
 
 def file(name: str, text: str | None) -> Damage:
-    """None removes it."""
+    """Replaces a file of a model; None removes it."""
 
     def change(model: Path) -> None:
         (model / name).unlink(missing_ok=True)
@@ -116,9 +120,7 @@ TIED = {"tie_word_embeddings": True}
 def test_a_model(damage: Damage, format: str, why: str, writable: Path, tmp_path: Path) -> None:
     Job(writable, tmp_path / "out", Settings(format))  # the healthy one is not refused
     damage(writable)
-    with pytest.raises(QuantizeError, match=why):
-        Job(writable, tmp_path / "out", Settings(format))
-    assert not (tmp_path / "out").exists()
+    refused(why, writable, tmp_path / "out", Settings(format))
 
 
 @pytest.mark.parametrize(
@@ -147,11 +149,10 @@ def test_methods(settings: Settings, expected: Method) -> None:
 
 
 def test_a_rotation_that_does_not_fit(writable: Path, tmp_path: Path) -> None:
-    """Each layer's channels, by its name; a smaller block or no rotation helps."""
+    """The error names the layer and its channels; a smaller block or no rotation helps."""
     layer(128, 320)(writable)
     why = rf"--rotation 128: {LAYER} has 320 input .* use --rotation 32 or 64, or --method scales"
-    with pytest.raises(QuantizeError, match=why):
-        Job(writable, tmp_path / "out", Settings("mxfp4", rotation=128))
+    refused(why, writable, tmp_path / "out", Settings("mxfp4", rotation=128))
     Job(writable, tmp_path / "out", Settings("mxfp4", rotation=64))
     Job(writable, tmp_path / "out", Settings("mxfp4", method="scales"))
 
@@ -164,12 +165,11 @@ def test_no_model_at_all(tmp_path: Path) -> None:
         (Path("meta-llama/Llama-3.2-1B"), hub),
         (tmp_path / "file", "a folder"),
     ):
-        with pytest.raises(QuantizeError, match=why):
-            Job(model, tmp_path / "out", Settings("fp8"))
+        refused(why, model, tmp_path / "out", Settings("fp8"))
 
 
 def test_a_weight_that_is_not_finite(writable: Path, tmp_path: Path) -> None:
-    """Found while reading: an error with the tensor's name, and no config.json."""
+    """The error comes while reading, with the tensor's name, and leaves no config.json."""
     weight = torch.zeros(128, 256)
     weight[3, 200] = -torch.inf
     change_weights(writable, {f"{LAYER}.weight": weight})
@@ -197,6 +197,8 @@ def test_a_weight_of_zeros(format: str, writable: Path, tmp_path: Path) -> None:
     assert {found.layer: found.error for found in job.layer_errors()}[LAYER] == 0
 
 
+CHOICES = f"choose one of {', '.join((KEPT, *HEAD_RECIPES))}$"
+NO_HEADS = ("int8", "bf16", "fp8_block")
 ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
 
 
@@ -217,19 +219,49 @@ ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
         (Settings("fp8", method="rotated"), "--method rotated: fp8 knows rtn and gptq"),
         (Settings("mxfp4", method="awq"), "awq: mxfp4 knows rotated, scales, gptq and rtn"),
         (Settings("mxfp4", method="gptq"), "--method gptq needs --text FILE"),
-        (
-            Settings("mxfp4", method="scales", rotation=64),
-            f"does not rotate mxfp4; {ROTATE}",
-        ),
+        (Settings("mxfp4", method="scales", rotation=64), f"does not rotate mxfp4; {ROTATE}"),
         (Settings("mxfp8", rotation=64), "--rotation 64: --method scales does not rotate mxfp8"),
         (Settings("mxfp4", rotation=16), "--rotation 16: choose one of 32, 64 and 128"),
         (Settings("mxfp4", rotation=0), "rotated rotates; choose among scales, gptq and rtn$"),
+        (Settings("mxfp4", fold="most"), "--fold most: choose one of none, heads and all"),
+        (Settings("fp8", fold=HEADS), "--fold heads: nothing is rotated"),
+        (Settings("mxfp4", method="scales", fold=ALL), "--fold all: nothing is rotated"),
+        (Settings("mxfp4", rotation=128, fold=HEADS), "64 channels are not whole blocks of"),
+        (Settings("mxfp4", fold=HEADS, ignore=["*.o_proj"]), "leaves out one of v_proj and"),
+        (Settings("mxfp4", fold=HEADS, ignore=["*.self_attn.*"]), "leaves out every o_proj"),
+        (Settings("mxfp6_e2m3", method="rotated", fold=ALL), "one rotation for all layers"),
+        (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
+        (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
+        (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
+        *((Settings("fp8", head=each), f"--head {each}: {CHOICES}") for each in NO_HEADS),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_settings(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError, match=why):
-        Job(model, tmp_path / "out", settings)
+    refused(why, model, tmp_path / "out", settings)
+
+
+NARROW = {"hidden_size": 224, "head_dim": 64}
+STREAM = Settings("mxfp4", fold=ALL, ignore=["*[qkv]_proj", "*gate_proj", "*up_proj"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "why"),
+    [
+        (Settings("mxfp4", fold=ALL), {"model_type": "olmo2"}, "model_type 'olmo2': expected one"),
+        (Settings("mxfp4", fold=HEADS), {"model_type": "olmo"}, "model_type 'olmo': expected"),
+        (
+            STREAM,
+            {"hidden_size": 224, "head_dim": 64},
+            "stream's 224 channels are not whole blocks",
+        ),
+    ],
+)
+def test_models_that_cannot_be_folded(
+    settings: Settings, change: dict[str, Any], why: str, writable: Path, tmp_path: Path
+) -> None:
+    config(**change)(writable)
+    refused(why, writable, tmp_path / "out", settings)
 
 
 def test_a_file_that_was_cut_off_since_it_was_opened(writable: Path) -> None:

@@ -1,20 +1,20 @@
-"""Verdicts, counters, the kill switch and the report; the counters as Prometheus metrics, of
-several processes in the one that is scraped."""
+"""Verdicts, counters, the kill switch and the report; the counters of several processes as
+Prometheus metrics in the one that is scraped."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hk_backend.routing import metrics, metrics_directory
 from hk_backend.routing.routes import Routes
 from hk_backend.terms.verdict import refused
+from tests.processes import python
 
 
 def test_counters_are_made_once_per_route() -> None:
@@ -132,22 +132,21 @@ EXPECTED = {
 def serve(tmp_path: Path, start: str, **environment: str) -> dict:
     script = tmp_path / "server.py"
     script.write_text(SERVER)
+    return answer(script, start, **environment)
+
+
+def answer(*words: str | Path, **environment: str) -> Any:
+    """The last line that a program prints, without the folder of this process's metrics."""
     inherited = {k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"}
-    done = subprocess.run(
-        [sys.executable, str(script), start],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(*words, env={**inherited, **environment})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_the_numbers_of_all_processes(tmp_path: Path, start: str) -> None:
-    """Nothing is left behind; nor is a directory ours that another engine has named, from whose
-    process a server was started."""
+    """No file is left behind. A server that another engine's process starts does not take that
+    engine's directory for its own."""
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     found = serve(tmp_path, start, HK_METRICS_DIR=str(foreign), TMPDIR=str(tmp_path))
@@ -188,24 +187,16 @@ print(json.dumps([found[os.getpid()], found[child]]))
 """
 
 
-def test_a_fork_after_counting_counts_from_zero(tmp_path: Path) -> None:
-    """What the parent counted is in its own file; each process goes on in its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_fork_after_counting_counts_from_zero() -> None:
+    """The parent's counters are in its own file; each process goes on in its own."""
     calls, tokens, layers = (f"hk_backend_{what}_total" for what in ("calls", "tokens", "layers"))
-    parent, child = json.loads(done.stdout.splitlines()[-1])
+    parent, child = answer("-c", FORK)
     assert parent == {calls: 11, tokens: 33, layers: 1}
     assert child == {calls: 1, tokens: 3}
 
 
 def test_in_prometheus_clients_own_multiprocess_mode(tmp_path: Path) -> None:
-    """As vLLM turns it on for several API servers: their collector finds our files."""
+    """vLLM turns this mode on for several API servers: their collector finds our files."""
     directory = tmp_path / "shared"
     directory.mkdir()
     found = serve(tmp_path, "spawn", PROMETHEUS_MULTIPROC_DIR=str(directory))

@@ -1,14 +1,14 @@
 """Runs the suite: every part, whatever the others come to, then one summary of all.
 
-    python -m tests.suite                what `make test` runs: all that is not marked slow
-    python -m tests.suite --slow         the whole suite; an interrupted run goes on where it was
-    python -m tests.suite --part vllm    one part
-    python -m tests.suite --quick        what a change most likely breaks
-    python -m tests.suite --isa avx2     kernels, torch and engines held to an instruction set
-    python -m tests.suite --held         a sample of that, where the processor has more than AVX2
+    `python -m tests.suite`             runs all that is not marked slow, as `make test`.
+    `python -m tests.suite --slow`      runs everything; an interrupted run can be resumed.
+    `python -m tests.suite --part vllm` runs one part.
+    `python -m tests.suite --quick`     runs what a change most likely breaks.
+    `python -m tests.suite --isa avx2`  holds kernels, torch and engines to an instruction set.
+    `python -m tests.suite --held`      runs a sample of that, where the processor has more.
 
-$PYTEST_ARGS replaces what pytest is told to run. The exit status is 0 if no test failed and, of all
-that `make test` runs, the processor time was within the limit of tests/suite/cost.py.
+$PYTEST_ARGS replaces what pytest is told to run. The exit status is 0 if no test failed and, for a
+whole `make test`, the processor time was within the limit of tests/suite/cost.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hk_backend import machine
-from hk_backend.bench.isa import ISA_LIMITS
+from hk_backend.lab.bench.isa import ISA_LIMITS
 from tests.models import ROOT
 from tests.suite import parts
 from tests.suite.cost import Cost, emulator_speed
@@ -55,7 +55,7 @@ def main() -> int:
     speed = emulator_speed()
     folder = LOGS / (f"slow-{'-'.join(tested(ROOT))}-{isa}" if options.slow else "last")
     for old in LOGS.glob("slow-*/" if options.slow else "last"):
-        if not (options.slow and old == folder):  # to be resumed
+        if not (options.slow and old == folder):  # it will be resumed
             shutil.rmtree(old)
     session = Session(folder, options.sglang_python, limits(isa))
     signal.signal(signal.SIGTERM, signal.default_int_handler)

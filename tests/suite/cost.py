@@ -4,8 +4,8 @@ Waiting is no processor time, but a busy neighbour slows a core down. The run th
 fixed launch before and after the parts, and its budget is that of the slower one.
 
 `Meter` is a pytest plugin: to the report of each phase of a test it adds the processor seconds of
-the process and of the children that ended in it. `Cost` is what the suite makes of them.
-`emulator_speed` tells how fast the processor is, by one fixed launch in the emulator.
+the process and of the children that ended in it. `Cost` adds them up. `emulator_speed` tells how
+fast the processor is, by one fixed launch in the emulator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.toolchain import sample_launch
+from hk_backend.lab.toolchain import sample_launch
 
 if TYPE_CHECKING:
     from tests.suite.results import Results
@@ -63,7 +63,7 @@ class Meter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> None:
-        """Collecting, and waiting for the next test, are no test's."""
+        """Collecting, and waiting for the next test, count for no test."""
         self._before = self._clock()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -115,7 +115,7 @@ class Cost:
         return ["core-minutes", *(f"{minutes:9.1f}  {name}" for name, minutes in shown)]
 
     def verdict(self) -> str:
-        """A line for the whole suite."""
+        """The last line about the whole suite."""
         limit = f"{self.budget:.1f} core-minutes ({BUDGET:g} on Zen 4)"
         speed = f"this processor emulates {self.speed / 1e6:.2f} M wave instructions a second"
         said = f"{self.core_minutes:.1f} core-minutes of a budget of {limit}; {speed}"

@@ -1,12 +1,12 @@
-"""Holding a run of the suite to an instruction set: `make test ISA=avx2`."""
+"""Limits that hold a run of the suite to an instruction set: `make test ISA=avx2`."""
 
 from __future__ import annotations
 
 import os
 
 from hk_backend import _cpu
-from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.devices.cpu.isas import LIMITS, why_not
+from hk_backend.lab.bench.isa import ISA_LIMITS
 
 
 def limits(isa: str | None) -> dict[str, str]:
@@ -19,7 +19,7 @@ def limits(isa: str | None) -> dict[str, str]:
 
 
 def held_to() -> str | None:
-    """The instruction set that this process is held to, if it is to one."""
+    """The instruction set that this process is held to, or None."""
     found = {name: os.environ.get(name) for name in LIMITS}
     return next((isa for isa in ISA_LIMITS if found.items() <= limits(isa).items()), None)
 

@@ -1,4 +1,4 @@
-"""The parts of the suite, and what each way of running it takes."""
+"""The parts of the suite, and those of each way of running it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Part:
     """Tests that one pytest runs.
 
     `arguments`: pytest's. `engine`: the part starts engines, which use every core themselves but
-    leave some idle while they load, so two such parts run at a time; the tests of any other part
+    leave some idle while they load; so two such parts run at a time. The tests of any other part
     take a core each, and pytest-xdist runs as many as there are cores. `sglang`: it needs SGLang's
     environment, not vLLM's.
     """
@@ -40,7 +40,7 @@ class Part:
 
 
 NOT_SLOW = "not slow"
-"""What `make test` tells pytest's -m."""
+"""The argument of pytest's -m in `make test`."""
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait give their core to the other part
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 ELSEWHERE = tuple(f"--ignore={path}" for path in VLLM + ROCM + SGLANG)
@@ -62,9 +62,9 @@ HELD = (
     replace(VLLM_PART, environment=PASSIVE).only("-m", "held"),
     replace(SGLANG_PART, environment=PASSIVE).only("-m", "held"),
 )
-"""What is run again where the processor has more than AVX2: the host kernels' tests, those of a
-stock kernel that depends on the processor, and of each engine a test for each route, which the
-marker `held` names. Records of engines count for nothing here: another level may have made them."""
+"""Tests that run again where the processor has more than AVX2. They are the host kernels' tests,
+those of a stock kernel that depends on the processor, and one for each route of each engine, which
+the marker `held` names. Records of engines do not count here: another level may have made them."""
 
 QUICK = Part(
     "quick",
@@ -83,5 +83,5 @@ QUICK = Part(
     engine=False,
     environment=ONE_THREAD,
 )
-"""What a change most likely breaks, chosen by hand: of each room the files that say most for their
-time, 40 seconds of one core in all, none of which compiles a kernel or starts an engine."""
+"""The files of each room that say most for their time, chosen by hand. They take 40 seconds of one
+core in all; none compiles a kernel or starts an engine."""

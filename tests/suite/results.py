@@ -1,4 +1,4 @@
-"""What a part's tests came to, read from pytest's report logs; and how it is shown."""
+"""Results of a part's tests, read from pytest's report logs, and their summary."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WHY = {
     DIFFERENT: "a repeated proof differs from its record",
     TOO_MANY: f"more than {MOST} starts of whole engines (tests/starts.py)",
 }
-"""What pytest's exit codes say where no test failed."""
+"""Meanings of pytest's exit codes where no test failed."""
 NOTE = "Part"
 
 
 @dataclass
 class Results:
-    """Of one part: each ended test's outcome, and what it took.
+    """Outcomes of one part's tests, and what they took.
 
     `core_minutes`: processor time of pytest and of all processes that it started and saw end;
     `seconds_by_file`: the share of it that passed in each test file.
@@ -53,7 +53,7 @@ class Results:
         return Counter(self.outcomes.values())
 
     def add(self, log: Path) -> None:
-        """What a session came to. Of a test that ran again the new outcome counts."""
+        """Add the outcomes of a session; the newer one counts for a test that ran again."""
         ended: dict[str, str] = {}
         finished = False
         for entry in _entries(log):

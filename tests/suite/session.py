@@ -82,7 +82,7 @@ class Session:
         self._running.append(process.pid)
         for line in process.stdout or ():
             print(f"{line_prefix}{line}", end="", flush=True)
-        _, status, used = os.wait4(process.pid, 0)  # with the processor time of its children
+        _, status, used = os.wait4(process.pid, 0)  # counts the processor time of its children
         process.returncode = os.waitstatus_to_exitcode(status)
         self._running.remove(process.pid)
         note = {

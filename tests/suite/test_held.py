@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from bench_serving.isa import AVX512
 from hk_backend import _cpu, machine
-from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.devices.cpu.isas import usable_isas, why_not_amx
+from hk_backend.lab.bench.isa import ISA_LIMITS
 from tests.integration.shared.e2e.inside import hide_instructions
 from tests.models import ROOT
+from tests.processes import python
 from tests.suite.held import held_to, limits, problem
 
 LEVELS = ["amx", "avx512_bf16", "avx512", "avx2", "portable"]
-"""What a processor with AMX has, from fast to slow."""
+"""Levels of a processor with AMX, from fast to slow."""
 NO_LEAVE = "the kernel does not permit AMX tiles (arch_prctl: Operation not permitted)"
 
 SHOWS = """
@@ -32,16 +31,10 @@ torch.relu(torch.ones(64, 64).to_mkldnn())
 
 
 def test_kernels_torch_and_onednn_are_held() -> None:
-    """Also where the processor has no more than AVX2: each reads its variable."""
+    """Each library reads its variable, whatever the processor has."""
     below = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-    done = subprocess.run(
-        [sys.executable, "-c", SHOWS],
-        env=os.environ | limits("avx2") | {"ONEDNN_VERBOSE": "1"} | below,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = os.environ | limits("avx2") | {"ONEDNN_VERBOSE": "1"} | below
+    done = python("-c", SHOWS, env=env, cwd=ROOT, check=True)
     lines = done.stdout.splitlines()
     assert lines[0] == "cpu:portable DEFAULT"
     assert "onednn_verbose,v1,info,cpu,isa:Intel SSE4.1" in lines
@@ -67,8 +60,9 @@ def hold(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     ],
 )
 def test_each_hold(monkeypatch: pytest.MonkeyPatch, isa: str | None, hidden: set[str]) -> None:
-    """A process knows what it is held to, HK uses no more than that, engines find no more in the
-    processor, and torch's key of a compiled graph leaves it out: each has a folder of its own."""
+    """A process knows its hold, HK uses no more than that, and engines find no more in the
+    processor. torch's key of a compiled graph leaves the hold out, so each has a folder of its own.
+    """
     for name in AVX512:
         monkeypatch.setattr(torch.cpu, name, lambda: True)
     monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS)
@@ -117,7 +111,7 @@ def test_what_a_larger_processor_may_use(
 
 
 def test_levels_that_the_kernel_or_the_build_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device of theirs is refused with the reason, as is a hold."""
+    """A device of such a level is refused with the reason, as is a hold."""
     hold(monkeypatch)
     monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS[2:])
     monkeypatch.setattr(_cpu, "why_no_amx", lambda: NO_LEAVE)

@@ -1,4 +1,4 @@
-"""What the command says at its end of the parts that it ran; no test file is in no part."""
+"""The command's last words about the parts that it ran; no test file is in no part."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def files(part: Part) -> list[Path]:
 
 
 def test_every_file_is_in_one_part() -> None:
-    """But tests of both engines, which are in two."""
+    """Tests of both engines are in two parts, all others in one."""
     found = Counter(file for part in parts.ALL for file in files(part))
     every = (ROOT / "tests").rglob("test_*.py")
     assert found == {file: 1 + file.is_relative_to(ROOT / parts.BOTH) for file in every}

@@ -1,8 +1,9 @@
-"""`PagedKV`: layout strings to addresses, and what it refuses."""
+"""`PagedKV`: addresses from layout strings, and refusals."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_numbers_that_cross_the_schema() -> None:
 
 
 def test_both_axes_split() -> None:
-    """Sizes and strides, where no two are alike."""
+    """No two sizes and no two strides are alike."""
     tensor = torch.zeros(3, 2, 5, 4, 16, 2)
     cache = PagedKV.from_views(tensor, "B H N/x D/y x y", tensor, "B H N/y D/x y x")
     assert (cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_size) == (
@@ -114,16 +115,19 @@ def test_keys_and_values_that_disagree(value: torch.Tensor, message: str) -> Non
         PagedKV.from_views(CACHE, "B H N D", value, "B H N D")
 
 
-def test_one_tensor_that_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r'^layout: \'B H N D\' .*"2D"'):
-        PagedKV.from_packed(CACHE, "B H N D")
-    with pytest.raises(ValueError, match=r"^cache: .*\(3, 2, 16, 31\)"):
-        PagedKV.from_packed(CACHE[..., :31])
-    with pytest.raises(ValueError, match=r"^cache: .*\(2, 16, 32\)"):
-        PagedKV.from_packed(CACHE[0])
-    with pytest.raises(ValueError, match=r"^layout: 'B H N D' "):
-        PagedKV.from_pair(CACHE, "B H N D")
-    with pytest.raises(ValueError, match=r"^layout: '2 B H N D' .*\(3, 2, 16, 32\)"):
-        PagedKV.from_pair(CACHE, "2 B H N D")
-    with pytest.raises(ValueError, match=r"^cache: axis 0 has size 3, not 2"):
-        PagedKV.from_pair(CACHE[:, None], "2 B H N D")
+@pytest.mark.parametrize(
+    ("build", "cache", "layout", "message"),
+    [
+        (PagedKV.from_packed, CACHE, "B H N D", r'^layout: \'B H N D\' .*"2D"'),
+        (PagedKV.from_packed, CACHE[..., :31], "B H N 2D", r"^cache: .*\(3, 2, 16, 31\)"),
+        (PagedKV.from_packed, CACHE[0], "B H N 2D", r"^cache: .*\(2, 16, 32\)"),
+        (PagedKV.from_pair, CACHE, "B H N D", r"^layout: 'B H N D' "),
+        (PagedKV.from_pair, CACHE, "2 B H N D", r"^layout: '2 B H N D' .*\(3, 2, 16, 32\)"),
+        (PagedKV.from_pair, CACHE[:, None], "2 B H N D", r"^cache: axis 0 has size 3, not 2"),
+    ],
+)
+def test_one_tensor_that_does_not_fit(
+    build: Callable[..., PagedKV], cache: torch.Tensor, layout: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(cache, layout)

@@ -1,5 +1,5 @@
-"""The tile language as the compiler sees it: each header by itself, and what an arch lacks; rows'
-numbers; and that its document names what there is."""
+"""The tile language as the compiler sees it: each header by itself, refusals of what an arch lacks,
+rows' numbers, and the names in its document."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hk_backend.kernels.row_sources import PAGED, block_reciprocal
-from hk_backend.kernels.toolchain import build, compiler
-from hk_backend.kernels.toolchain.compiler import ToolchainError
-from hk_backend.kernels.toolchain.sources import SOURCES
+from hk_backend.lab.toolchain import build, compiler
+from hk_backend.lab.toolchain.compiler import ToolchainError
+from hk_backend.lab.toolchain.sources import SOURCES
 
 INCLUDE = build.ROOT / "csrc" / "include"
 GFX942, GFX950 = "gfx942", "gfx950"
@@ -46,10 +46,7 @@ def test_each_header_compiles_by_itself(arch: str, tmp_path: Path) -> None:
 TILE = '#include "hk/hk.hpp"\nusing namespace hk;\nusing Tile = SharedTile<bf16, 64, 64>;\n'
 KERNEL = TILE + "HK_KERNEL(64, 1) k(u32* out) {{ {body} }}"
 SEAM = {
-    "swizzle": (
-        "*out = Tile::kBytes;",
-        "SpreadRows is filled by copies of 16 bytes a lane",
-    ),
+    "swizzle": ("*out = Tile::kBytes;", "SpreadRows is filled by copies of 16 bytes a lane"),
     "transposed read": (
         "Vec<u32, 2> words; arch::read_lds_transposed<0>(words, 0); *out = words[0];",
         "gfx942 has no transposed LDS read: transpose while copying",
@@ -91,12 +88,12 @@ LANGUAGE = [
 
 
 def code(text: str) -> Iterator[str]:
-    """What stands in backticks, outside of drawings and commands."""
+    """The words in backticks, outside of drawings and commands."""
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
 
 
 def test_every_name_is_in_the_sources() -> None:
-    """Types and constants, and operations as they are called."""
+    """Types and constants are known, and operations as they are called."""
     known = set(re.findall(r"\w+", "".join(path.read_text() for path in LANGUAGE)))
     names = {
         name
@@ -116,7 +113,8 @@ def test_every_file_is_there() -> None:
 
 
 def test_the_reciprocal_is_exact_for_all_it_claims() -> None:
-    """While rows * block_size < 2^38 (types/row_source.hpp): at both ends of every last block."""
+    """Both ends of every last block are right while rows * block_size < 2^38
+    (types/row_source.hpp)."""
     for block_size in range(16, 4096 + 16, 16):
         factor = block_reciprocal(PAGED, block_size)
         blocks = min(2**38 // block_size, 2**31) // block_size

@@ -1,5 +1,5 @@
 // Bounds on the speed of a multiply with few rows: three kinds of work, each done alone, so that
-// a benchmark can time it beside the multiply (hk_backend.bench.linear).
+// a benchmark can time it beside the multiply (hk_backend.lab.bench.linear).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which workgroup computes what.
+// The order of workgroups: which of them computes what.
 #pragma once
 
 #include "types/global_view.hpp"
@@ -31,14 +31,14 @@ struct QueryTile {
   i32 beside, next_beside;  // of another array: the request's element, and the one after it
 };
 
-// Finds tile number `slot` of a ragged batch whose tokens have `token_rows` rows each. Request r owns
-// the slots from start[r] / Rows + r on, `start` in rows: at least as many as it has tiles, and a
-// number that each request knows without its predecessors. 64 requests are asked at once, and a step
-// narrows 64-fold. In the last step each lane also reads what else is wanted of its request, so that
-// nothing is looked up after it. Past its end `beside` reads as zeros.
+// Finds tile number `slot` of a ragged batch whose tokens have `token_rows` rows each. Request r
+// owns the slots from start[r] / Rows + r on, with `start` in rows. These are at least as many as
+// it has tiles, and each request knows the number without its predecessors. 64 requests are asked
+// at once, so a step narrows 64-fold. In the last step each lane also reads what else is wanted of
+// its request, so that nothing is looked up after it. Past its end `beside` reads as zeros.
 //
-// A request's last tile comes first: with a causal mask it takes the longest. Where that leaves room
-// for it, up to 64 requests take turns: the last tiles of all, then those before them.
+// A request's last tile comes first: with a causal mask it takes the longest. Where that leaves
+// room for it, up to 64 requests take turns: the last tiles of all, then those before them.
 template <int Rows>
 HK_DEVICE QueryTile find_query_tile(const i32* starts, i32 requests, i32 tokens, u32 token_rows,
                                     u32 slot, Lane lane, const i32* beside, i32 beside_count) {

@@ -1,7 +1,7 @@
-// What a launch must know of a kernel and its code object's metadata do not say.
+// Facts about a kernel that its launch needs and its code object's metadata do not have.
 //
-// Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/toolchain/build.py reads it
-// from the code object into the catalogue, member by member.
+// Each kernel `name` has a constant `name_info` beside it; hk_backend/lab/toolchain/build.py
+// reads it from the code object into the catalogue, member by member.
 #pragma once
 
 #include "arch/arch.hpp"
@@ -9,8 +9,8 @@
 
 namespace hk {
 
-// What tells an operator's kernels apart, and selects one of them: numbers, bools and text. Element
-// types and formats by the names that the catalogue knows them by: bf16, f16.
+// Facts that tell an operator's kernels apart, and select one of them: numbers, bools and text.
+// Element types and formats have the names that the catalogue knows: bf16, f16.
 struct NoFacts {};
 
 struct AttentionFacts {
@@ -27,7 +27,8 @@ struct GemmFacts {
   char scales[16];    // vectors: of whole rows; blocks: of 128 x 128 weights and 128 activations
 };
 
-// What a build of the kernel must reach, besides no spill and no scratch (tests/kernels/test_bars.py).
+// Figures that a build of the kernel must reach, besides no spill and no scratch
+// (tests/kernels/test_bars.py).
 struct Bars {
   i32 waves_per_simd = 0;
   i32 useful_percent = 0;  // of the steady loop's clocks, in useful matrix work of one wave
@@ -41,9 +42,7 @@ struct KernelInfo {
   u32 dynamic_lds;   // bytes
   i64 step_flops;    // useful matrix FLOPs of one wave in one step of the steady loop, e.g.
                      // attention: 4 * rows * keys * head size, with the wave's own rows
-  // Workgroups as an expression: +, -, *, //, ceil_div(a, b), min, max, numbers, the fields of the
-  // kernel's arguments and of this struct. One dimension, or up to three separated by commas.
-  char grid[128];
+  char grid[32];     // name of the function for the workgroups of a launch (csrc/hip/grid.cpp)
   char operator_name[32];  // what it computes: the family whose index lists it
   Facts facts = {};
   Bars bars = {};

@@ -40,7 +40,8 @@ HK_DEVICE void pin_vector(T&... values) {
   (pin(values), ...);
 }
 
-// In accumulation registers from here on: the matrix unit takes operands from there, too.
+// Keeps values in accumulation registers from here on, from where the matrix unit can take
+// operands.
 template <class... T>
 HK_DEVICE void pin_accumulators(T&... values) {
   const auto pin = [](auto& value) { asm volatile("" : "+a"(value)); };
@@ -71,7 +72,8 @@ HK_DEVICE void spread(F&& body) {
 //
 // PingPong: waves w and w + Waves/2 share a SIMD. The upper half runs half a step behind the lower
 // one, so that while one of the two is in the first half of its step the other is in the second of
-// its own. All meet where the early waves end a step, and the late ones are in the middle of theirs.
+// its own. All meet where the early waves end a step, and the late ones are in the middle of
+// theirs.
 template <int Waves>
 struct PingPong {
   static constexpr int kLate = 1;

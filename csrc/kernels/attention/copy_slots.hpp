@@ -5,9 +5,10 @@
 
 namespace hk::attention {
 
-// Tiles that are copied as they are: each where the registers for its address are free. Codes are
-// widened early, so that the waits for later fragments are also for what was written; and their
-// pieces apart, where registers are free for it: bunched, conversions hold up the matrix unit.
+// Copies of 16-bit tiles are placed where the registers for their addresses are free. Codes are
+// widened early in a step, so that the waits for later fragments cover what was written. Their
+// pieces lie apart where registers are free for it: bunched conversions would hold up the matrix
+// unit.
 template <class Shape, class Source>
 struct CopySlots {
   static constexpr int kHalf = Step<Shape>::kHalf;
@@ -19,7 +20,8 @@ struct CopySlots {
 
   static constexpr Table table() {
     if (kPieces == 1) return {{1}, {kHalf + kHalf / 2}};
-    // A wave alone on its SIMD: no two in one slot, and none where fragments are waited for.
+    // A wave alone on its SIMD has no two pieces in one slot, and none where it waits for
+    // fragments.
     if (!Source::kWidens) return {{1, 3, 5, 7}, {kHalf + 1, kHalf + 3, kHalf + 5, kHalf + 7}};
     if (kPieces == 8) return {{0, 1, 2, 3, 4, 5, 6, 7}, {16, 17, 18, 19, 20, 21, 22, 23}};
     if (Shape::kKeyParts > 1 || (!Shape::Turns::kLate && Source::kSplit))
@@ -28,8 +30,13 @@ struct CopySlots {
     return {{1, 1, 1, 1}, {2, 4, 6, 8}};
   }
   static constexpr Table kTable = table();
+  static_assert(!Source::kWidens || kTable.keys[kPieces - 1] <= kHalf - 1 - Step<Shape>::kAhead,
+                "keys are written before the last fragments of keys are loaded: one wait for both");
+  static_assert(!Source::kWidens ||
+                    kTable.values[kPieces - 1] <= 2 * kHalf - 1 - Step<Shape>::kAhead,
+                "so are values");
 
-  // LDS writes of the wave that start in a slot.
+  // The number of LDS writes of the wave that start in a slot.
   HK_DEVICE static constexpr int writes(int slot) {
     int found = 0;
     for (int i = 0; i < kPieces; ++i)

@@ -1,5 +1,5 @@
-// What happens to a wave's sums on their way out: joined with those of other keys, divided by the
-// sum of the weights, rounded, stored.
+// Stores a wave's sums: joined with those of other keys, divided by the sum of the weights,
+// rounded.
 #pragma once
 
 #include "row_weights.hpp"
@@ -8,9 +8,9 @@
 
 namespace hk::attention {
 
-// Of the workgroup's LDS, which nobody else uses any more, each wave has an equal share for what
-// it gives to the one with the same rows and the other half of the keys: the sums of half of the
-// channels, and the rows' maxima and sums of weights.
+// The epilogue of a wave. Nobody else uses the workgroup's LDS any more, so each wave has an equal
+// share of it. There it leaves what the wave with the same rows and the other half of the keys has
+// to know: the sums of half of the channels, and the rows' maxima and sums of weights.
 template <class Shape, class Mask>
 class Epilogue {
   using T = typename Shape::Element;
@@ -89,7 +89,8 @@ class Epilogue {
     if constexpr (Part == 0) store_lse(sums, weights);
   }
 
-  // Of a part the merge knows the rest (attention_merge.hip): out stays within what T can hold.
+  // Factors of the output. The merge (attention_merge.hip) applies a part's value factor and sinks,
+  // so that the part's output stays within what T can hold.
   HK_DEVICE RowWeights weights_of(RowSums sums, Logits logits) const {
     const f32 values = Mask::kPart ? 1.0f : value_factor;
     const RowWeights weights = RowWeights::of(sums, logits.factor, values, logits.least());
@@ -130,7 +131,7 @@ class Epilogue {
     const u32 column = place(args.lse_token * sizeof(f32), args.lse_head * sizeof(f32));
     store(BoundedView(address(args.lse) + first * sizeof(f32), kNowhere), column, src, lane);
   }
-  // Of this lane's row.
+  // The byte of this lane's row.
   HK_DEVICE u32 place(u32 token_bytes, u32 head_bytes) const {
     return lane.col < rows.count ? rows.byte_of(lane.col, token_bytes, head_bytes) : kNowhere;
   }

@@ -91,7 +91,7 @@ struct KeyValueStream {
   }
   HK_DEVICE void find_next() { found = source.find(row + KeyTile::kRows); }
 
-  // On to the next tile of values, and of keys: one more.
+  // Moves on to the next tile of values, and of keys: one more.
   template <bool = false>
   HK_DEVICE void advance() {
     next_values();

@@ -5,8 +5,9 @@
 
 namespace hk::attention {
 
-// As KeyValueStream, with an address for each lane. What a tile looks up are loads of this wave, a
-// step ahead of their use. Rows of keys and of values are equally far apart: one product serves both.
+// The keys and values that a wave helps to copy, with an address for each lane. A tile's look-ups
+// are loads of this wave, a step ahead of their use. Rows of keys and of values are equally far
+// apart, so one product serves both. For the functions see KeyValueStream.
 template <class Shape, class Source>
 struct LaneStream {
   using KeyTile = typename Tiles<Shape, Source>::Keys;
@@ -52,7 +53,7 @@ struct LaneStream {
     value_apart = value.base + value_filler.share.source[0] - key_base;
   }
 
-  // As in KeyValueStream.
+  // Starts the first two tiles of keys.
   template <bool kWaits>
   HK_DEVICE void start(KeyTile first, KeyTile second) {
     // Codes that nobody sees would be NaN, perhaps: rather the first ones that somebody does.

@@ -1,5 +1,6 @@
-// What a score becomes before its row's maximum is taken: itself, capped, or biased by its key's distance.
-// Times `factor` the softmax takes it as an exponent of 2, up to a constant of all rows: `least`.
+// Scores before their row's maximum is taken: as they are, capped, or biased by their key's
+// distance. Times `factor` the softmax takes a score as an exponent of 2, up to `least`, a constant
+// of all rows.
 #pragma once
 
 #include "row_maximum.hpp"
@@ -16,9 +17,10 @@ struct Scores {
   HK_DEVICE static f32 least() { return 0; }
 };
 
-// cap * tanh(score / cap) = 2 * cap * y - cap, with y = 1 / (1 + 2^x): of any score 0 to 1, NaN of NaN.
-// Softmax sees differences of y alone; the constant is the log-sum-exp's. v_exp_f32 and v_rcp_f32, each
-// off by an ulp, and the sum's rounding move y by 2^-23 at most: a logit by 2^-22 of the cap.
+// cap * tanh(score / cap) = 2 * cap * y - cap, with y = 1 / (1 + 2^x): of any score 0 to 1, NaN of
+// NaN. Softmax sees differences of y alone; the constant is the log-sum-exp's. v_exp_f32 and
+// v_rcp_f32, each off by an ulp, and the sum's rounding move y by 2^-23 at most: a logit by 2^-22
+// of the cap.
 struct CappedScores {
   static constexpr bool kBends = true, kSloped = false;
   f32 factor, steepness, cap;
@@ -37,7 +39,8 @@ struct CappedScores {
   }
 };
 
-// score + slope * (key - query), both positions, in units of the score: so that far scores keep their bits.
+// score + slope * (key - query), both positions, in units of the score: so that far scores keep
+// their bits.
 struct BiasedScores {
   static constexpr bool kBends = true, kSloped = true;
   f32 factor, slope;

@@ -1,5 +1,5 @@
-// Which keys a query row sees, and what a head has beside them. Kernels without a window have no code
-// of either.
+// Masks: the keys that a query row sees, and the sink or slope of its head. Kernels without a
+// window have no code of either.
 #pragma once
 
 #include "logits.hpp"
@@ -32,7 +32,8 @@ struct Biased : Window {
   static constexpr char kName[16] = "alibi";
 };
 
-// Of all keys those of one part: a workgroup for each, and attention_merge.hip joins what they found.
+// One part of all keys: each part has workgroups of its own, and attention_merge.hip joins their
+// results.
 struct Part {
   using Logits = Scores;
   static constexpr char kName[16] = "part";
@@ -45,14 +46,30 @@ struct WindowPart : Window {
   static constexpr bool kPart = true;
 };
 
-// What a step has to mask: nothing; keys past a row's last one; these and keys before its window.
+// The keys that a step masks: none; those past a row's last one; these and the keys before its
+// window.
 enum class Masked { kNot, kPast, kOutside };
+
+// The keys that a row sees: `window` of them up to `end`.
+struct KeySpan {
+  i32 end, window;
+};
 
 // Rows and keys are counted from a request's first ones; `ahead` keys come before its first row.
 template <class Mask>
 struct Visible {
   i32 keys, ahead, causal, window;
   i32 part_begin, part_end;
+
+  // Limits all rows to part `part` of the keys. Parts are whole tiles. The first one begins with
+  // the tile where the window of `first_row` begins.
+  HK_DEVICE void limit(const AttentionPrefillArgs& args, u32 part, u32 first_row, i32 tile_keys) {
+    if constexpr (Mask::kPart) {
+      const i32 begin = window_begin(first_row) / tile_keys * tile_keys;
+      part_begin = begin + part * args.part_keys;
+      if (i32(part) != args.parts - 1) part_end = part_begin + args.part_keys;
+    }
+  }
 
   // The first key that a row sees of all parts.
   HK_DEVICE i32 window_begin(i32 row) const {
@@ -65,6 +82,13 @@ struct Visible {
   HK_DEVICE i32 end(i32 row) const {
     const i32 found = causal ? min(keys, max(ahead + row + 1, 0)) : keys;
     return Mask::kPart ? min(found, part_end) : found;
+  }
+  // `all`: the window, read anew from the arguments where that keeps a register free.
+  HK_DEVICE KeySpan span(i32 row, i32 all) const {
+    const i32 last = end(row);
+    if constexpr (!Mask::kWindow || !Mask::kPart) return {last, all};
+    const i32 seen = last - first(row);  // a part may have some of the window, or nothing
+    return {seen > 0 ? last : 0, max(seen, 1)};
   }
 };
 

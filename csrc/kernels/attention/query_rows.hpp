@@ -23,8 +23,8 @@ class QueryRows {
   HK_DEVICE QueryRows(u32 lds, i32 wave_, Lane of)
       : wave(wave_), lane(of), tile{lds + Shape::row(wave_) / Shape::kWaveRows * Tile::kBytes} {}
 
-  // `first`: where the wave's first token has the group's first head; `channels`: of a row. Past the last
-  // row that one is copied again: what lies beyond is another request's.
+  // `first`: where the wave's first token has the group's first head; `channels`: of a row. Past
+  // the last row that one is copied again: what lies beyond is another request's.
   template <bool Grouped>
   HK_DEVICE void copy(u64 first, const WaveRows<Grouped>& rows, u32 token_bytes, u32 head_bytes,
                       i32 channels) const {

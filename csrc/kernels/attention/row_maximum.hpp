@@ -13,12 +13,12 @@ constexpr f32 kHeadroom = 8.0f;  // a maximum may be stale by 2^8 before O is re
 // by at most 1/2, alike for all of a row's scores. Beyond, the rounding would outgrow any weight.
 constexpr f32 kFar = 0x1p24f;
 
-// What a row has seen: its largest score, and the sum of the weights that are taken from it.
+// The state of a row: its largest score so far, and the sum of the weights taken from that.
 struct RowSums {
   ColumnVector maximum, total;
 
-  // Adds what it has seen elsewhere; what sums with the weights of here and of there are multiplied
-  // with.
+  // Adds what the row has seen elsewhere. `here` and `there` become the factors for sums with the
+  // weights of here and of there.
   HK_DEVICE void join(RowSums other, f32 factor, ColumnVector& here, ColumnVector& there) {
     const ColumnVector both = __builtin_elementwise_maximum(maximum, other.maximum);
     const ColumnVector base = both == kNoScore ? 0 : both;
@@ -36,7 +36,7 @@ struct RowMaximum {
   ColumnVector offset = 0;        // to be subtracted from factor * score
   bool is_far = false;            // in any row of the wave: then `rise` and `rebase` in every step
 
-  // Takes in a step's largest score; what the weights so far are to be multiplied with.
+  // Takes in a step's largest score. Returns the factor for the weights so far.
   HK_DEVICE ColumnVector rise(ColumnVector next, f32 factor) {
     const ColumnVector before = value;
     value = __builtin_elementwise_maximum(value, next);
@@ -48,7 +48,7 @@ struct RowMaximum {
     return __builtin_amdgcn_exp2f((before - base) * factor);
   }
 
-  // Where it is far, it is subtracted from the scores: before a product has rounded anything.
+  // Subtracts a maximum that is far from zero, before a product has rounded anything.
   HK_DEVICE void rebase(Block& scores) const {
     map(scores, scores, [&](Pair score) { return score - Pair(base); });
   }

@@ -1,5 +1,5 @@
-// What becomes of a row's sums once all of its keys have been seen: what to multiply the weighted values
-// with, and the log-sum-exp.
+// The end of a row, once all of its keys have been seen: the factor of the weighted values, and the
+// log-sum-exp.
 #pragma once
 
 #include "row_maximum.hpp"
@@ -9,8 +9,8 @@ namespace hk::attention {
 
 constexpr f32 kLn2 = 0.69314718055994531f;
 
-// `total`: the sum of the weights, which are taken from `base`, a natural logarithm. Sums of weighted
-// values are to be multiplied with `inverse`.
+// `total`: the sum of the weights, which are taken from `base`, a natural logarithm. Sums of
+// weighted values are to be multiplied with `inverse`.
 struct RowWeights {
   ColumnVector inverse, total, base;
 

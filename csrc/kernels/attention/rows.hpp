@@ -1,11 +1,12 @@
-// Where the keys and values of a request lie: packed tensors, or a paged cache.
+// The place of a request's keys and values: packed tensors, or a paged cache.
 #pragma once
 
 #include "shape.hpp"
 
 namespace hk::attention {
 
-// What each request has of keys beside its queries: the packed tensors' starts, or the cache's lengths.
+// The numbers that each request has for its keys: the packed tensors' starts, or the cache's
+// lengths.
 template <class Source>
 HK_DEVICE const i32* key_lengths(const AttentionPrefillArgs& args) {
   return Source::kBlocks ? args.seq_lens : args.key_start_loc;
@@ -49,7 +50,7 @@ HK_DEVICE AnyPagedRows row_source(const AttentionPrefillArgs& args, const QueryT
   return rows;
 }
 
-// What the bytes of keys and values are: elements of T, or codes.
+// The elements of keys and values in memory: T, or FP8 codes.
 template <class T, class Source, bool Widens = Source::kWidens>
 struct StoredAs {
   using Type = T;
@@ -68,7 +69,7 @@ HK_DEVICE f32 stored_scale(const f32* scales, u32 kv_head, i64 apart) {
   return scales ? constant(scales)[offset(kv_head, apart)] : 1.0f;
 }
 
-// Of a tensor with `pieces` of 16 bytes in 16 rows, or twice as many of 8 rows.
+// Sets the strides of a tensor with `pieces` of 16 bytes in 16 rows, or twice as many of 8 rows.
 template <class T, class Source>
 HK_DEVICE void in_pieces(TensorRows<Source>& rows, i64 stride, u32 pieces) {
   rows.piece_stride = stride * sizeof(T);

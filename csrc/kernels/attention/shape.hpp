@@ -19,8 +19,8 @@ struct Sizes {
   static constexpr int kKeyParts = KeyParts;
   static constexpr int kWaveRows = 32, kQueryRows = Waves / KeyParts * kWaveRows;
   static constexpr int kTileKeys = TileKeys, kWaveKeys = kTileKeys / KeyParts;
-  // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of the
-  // tile before. Late waves are still reading V of tile j - 1 then.
+  // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of
+  // the tile before. Late waves are still reading V of tile j - 1 then.
   static constexpr int kKeyStages = KeyStages;
 
   template <template <int> class Swizzle>
@@ -36,33 +36,38 @@ struct Sizes {
 template <class Arch, class T, int HeadSize, int QueryRows>
 struct Shape;
 
-// d=128: registers for two waves on each SIMD, of one workgroup, so that all share the tiles.
+// d=128, with registers for two waves on each SIMD. Both are of one workgroup, so that all waves
+// share the tiles.
 template <class T>
 struct Shape<arch::Gfx950, T, 128, 256> : Sizes<T, 128, 8, 1, 2, PingPong, 4> {};
 
-// For launches that would not fill the device with those: as many waves on half the rows.
+// d=128 with half the rows and as many waves, for launches that would not fill the device
+// otherwise.
 template <class T>
 struct Shape<arch::Gfx950, T, 128, 128> : Sizes<T, 128, 8, 2, 2, PingPong, 4> {};
 
-// And for those that still leave compute units without work: half as many waves, one on each SIMD.
+// d=128 with a quarter of the rows, for launches that would still leave compute units without work:
+// half as many waves, one on each SIMD.
 template <class T>
 struct Shape<arch::Gfx950, T, 128, 64> : Sizes<T, 128, 4, 2, 1, Together, 4> {};
 
-// d=64: for three, and LDS for three workgroups, each with a wave on every SIMD.
+// d=64, with registers for three waves on each SIMD, and LDS for three workgroups. Each of these
+// has a wave on every SIMD.
 template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
-// d=256: for one. Tiles of half as many keys: a step has the slots that it has at d=128.
+// d=256, with registers for one wave on each SIMD. Tiles have half as many keys, so that a step has
+// the slots that it has at d=128.
 template <class T>
 struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32> {};
 
-// The same for any multiple of 8 channels: the others are zeros.
+// The same sizes for any multiple of 8 channels: the others are zeros.
 template <class Of>
 struct Padded : Of {
   static constexpr bool kPadded = true;
 };
 
-// Of queries and keys, and of values and out.
+// Channels of queries and keys, and of values and out.
 struct Channels {
   i32 keys, values;
 };
@@ -76,7 +81,7 @@ HK_DEVICE Channels channels_of(const AttentionPrefillArgs& args) {
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
 template <class Shape, class Source, bool IsSplit = Source::kSplit>
 struct Tiles {
-  // What is widened may be written in any layout: for keys one that takes fewer addresses.
+  // Widened keys may be written in any layout; this one takes fewer addresses.
   using Keys = Conditional<Source::kWidens, typename Shape::template TileIn<swizzle::PlainRows>,
                            typename Shape::Tile>;
   using Values = typename Shape::Tile;
@@ -95,7 +100,7 @@ struct Tiles<Shape, Source, true> {
   }
 };
 
-// What a wave computes in one step, and the slots that it does it in: one mma each.
+// The work of a wave in one step, and the slots that it is done in: one mma each.
 template <class Shape>
 struct Step {
   using Matrix = Mma<typename Shape::Element>;
@@ -105,6 +110,10 @@ struct Step {
   static constexpr int kKeySteps = Shape::kWaveKeys / Matrix::kDepth;
   static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase
   static constexpr int kSlots = 2 * kHalf;
+  static constexpr int kAhead =
+      kHalf / 2;  // slots by which fragments are loaded ahead of their use
+  // The slot from which the LDS reads and look-ups of the step have landed (FragmentSlots).
+  static constexpr int kDrained = kSlots - kAhead / 2;
   static_assert(kHalf == kChannelBlocks * kKeySteps && Shape::kWaveRows == Matrix::kCols);
 };
 

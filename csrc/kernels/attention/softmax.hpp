@@ -1,5 +1,5 @@
-// From the scores of a tile to its weights, in pieces that fit between matrix instructions; and what
-// a row keeps of the tiles before: the maximum and the sum of the weights.
+// The softmax of one wave, in pieces that fit between matrix instructions: it turns the scores of a
+// tile into weights, and keeps each row's maximum and sum of weights.
 #pragma once
 
 #include "mask.hpp"
@@ -61,8 +61,8 @@ class Softmax {
   }
 
   // The maxima of the next scores, one block after the other as the matrix unit finishes them.
-  // kMasked: keys past `last`, counted from this lane's first of the tile, have no weight, or only that
-  // one and those up to `before` before it have one.
+  // kMasked: keys past `last` have no weight, or also those more than `before` before it. Keys are
+  // counted from this lane's first one of the tile.
   template <Masked kMasked, int Slot>
   HK_DEVICE void max_slot(i32 last, i32 before) {
     constexpr int kSpan = kHalf / 2;
@@ -98,8 +98,8 @@ class Softmax {
   Pair ahead;              // how far two keys lie ahead of the query, where scores depend on it
   Pair exponents[kPairs];  // of 2, then the weights themselves
 
-  // Slots that the weights are spread over: late, for the first phase has more to do, but so that
-  // each fragment of them is complete before the slot that multiplies with it.
+  // Slots that the weights are spread over. They are late, because the first phase has more to do.
+  // Each fragment of weights is complete before the slot that multiplies with it.
   HK_DEVICE static constexpr int weights_span() {
     int span = kSlots * 13 / 16;
     for (int step = 0; step < Slots::kKeySteps; ++step)
@@ -113,7 +113,8 @@ class Softmax {
   template <int BlockIndex, int I>
   HK_DEVICE void bend(Block& rows, i32 last) {
     constexpr f32 kKey = Matrix::kRows * BlockIndex + Tiles::key(2 * I, 0);
-    // From pair to pair: a constant for each would take scalar registers that are not there.
+    // The distance goes from pair to pair: a constant for each would take scalar registers that are
+    // not there.
     if constexpr (I == 0)
       ahead = Pair{kKey, kKey + 1} - Pair(f32(last));
     else

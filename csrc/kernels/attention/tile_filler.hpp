@@ -6,7 +6,7 @@
 
 namespace hk::attention {
 
-// What a wave's loads of a tile's codes bring.
+// Codes of a tile that a wave's loads bring.
 template <int Loads>
 struct Loaded {
   Codes of[Loads];
@@ -83,7 +83,7 @@ struct TileFiller<Tile, Shape, Source, true> {
   HK_DEVICE Codes load(BoundedView from) const {
     return load_words<4>(from, share.source[I]);
   }
-  // Of whole rows: what the loads of 16 lanes leave is side by side.
+  // Loads of whole rows: 16 lanes find their codes side by side.
   template <int I>
   HK_DEVICE Codes load(const u64 (&from)[1]) const {
     return ((const __attribute__((address_space(1))) Codes*)from[0])[4 * I];
@@ -91,7 +91,7 @@ struct TileFiller<Tile, Shape, Source, true> {
   template <int Piece>
   HK_DEVICE void store(Tile dst, Loaded src) {
     constexpr int kLoad = Piece / 4;
-    widen<Piece % 4, typename Source::Code, typename Tile::Element>(wide, src.of[kLoad]);
+    widen<Piece % 4, typename Tile::Element>(wide, src.of[kLoad]);
     if constexpr (writes(Piece)) hk::store<kLoad, Piece % 4 / 2>(dst, wide, share);
   }
 };

@@ -1,4 +1,4 @@
-// Which token and which query head each row of a query tile is.
+// The token and the query head of each row of a query tile.
 #pragma once
 
 #include "hk/types/divisor.hpp"
@@ -6,8 +6,8 @@
 
 namespace hk::attention {
 
-// Of the rows of a request those that one wave computes. Grouped rows are of all query heads of a KV
-// head, token by token: row r is of token r / group and of head r % group. Others are of one head.
+// The rows of a request that one wave computes. Grouped rows belong to all query heads of a KV
+// head, token by token: row r to token r / group and head r % group. Other rows belong to one head.
 template <bool Grouped>
 struct WaveRows {
   Divisor group;    // query heads of a KV head
@@ -27,7 +27,7 @@ struct WaveRows {
   HK_DEVICE static i32 of_tokens(i32 tokens, Divisor heads) {
     return Grouped ? tokens * i32(heads.by) : tokens;
   }
-  // From the wave's first token to that of its `row`th row.
+  // Tokens from the wave's first one to that of its `row`th row.
   HK_DEVICE u32 token_of(u32 row) const {
     return Grouped ? group.divide(head + row).quotient : row;
   }
@@ -39,7 +39,8 @@ struct WaveRows {
   }
 };
 
-// The first bytes of neighbouring rows, without a division for each. Past the last row it stays there.
+// The first bytes of neighbouring rows, without a division for each. Past the last row it stays
+// there.
 template <bool Grouped>
 class RowWalk {
  public:
@@ -52,7 +53,7 @@ class RowWalk {
     byte = rows.byte_of(row, token_bytes, head_bytes);
     if constexpr (Grouped) heads_left = rows.group.by - rows.group.divide(rows.head + row).rest;
   }
-  // On to `row`, from the one before it.
+  // Moves on to `row`, from the one before it.
   HK_DEVICE void next(i32 row) {
     if (row >= rows.count) return;
     byte += step;

@@ -1,8 +1,8 @@
-// What one wave computes of a tile of few rows: all of it, over every kWaves-th step of the depth. It
-// waits for no other wave until all add up what they have.
+// The wave of a tile of few rows. It computes all of the tile, over every kWaves-th step of the
+// depth, and waits for no other wave until all add up their sums.
 //
-// Weights go from memory to registers, in the order of the matrix unit, and each byte once. Activations
-// take the way through LDS, where every wave has a ring of its own.
+// Weights go from memory to registers, in the order of the matrix unit, and each byte once.
+// Activations take the way through LDS, where every wave has a ring of its own.
 #pragma once
 
 #include "scales.hpp"
@@ -170,7 +170,7 @@ class DeepWave {
     });
   }
 
-  // At most `Steps` are still on their way.
+  // Waits until at most `Steps` steps are still on their way.
   template <int Steps>
   HK_DEVICE static void wait_step() {
     fence_schedule();
@@ -185,8 +185,8 @@ class DeepWave {
   }
 };
 
-// The sums of all waves, added in the order of the waves: of those blocks of the tile that this wave
-// stores, if there is one for it. Each leaves its own where its copies were.
+// The sums of all waves, added in the order of the waves: of those blocks of the tile that this
+// wave stores, if there is one for it. Each leaves its own where its copies were.
 template <class Shape, class Own>
 HK_DEVICE void sum_waves(const ResultTile<Shape::kWaveColumns, Shape::kWaveRows>& result, Own& own,
                          u32 lds, i32 wave, Lane lane) {

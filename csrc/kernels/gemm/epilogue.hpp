@@ -1,13 +1,14 @@
-// What happens to the sums on their way to C: times the scales of rows and columns, plus the bias,
-// rounded to the type of C. Which of them there are is known at run time: it costs a branch each.
+// Stores the sums as C: times the scales of rows and columns, plus the bias, rounded to the type of
+// C. It is known at run time which of them exist, at the price of a branch each.
 #pragma once
 
 #include "shape.hpp"
 
 namespace hk::gemm {
 
-// A vector from the element that belongs to a block's first row or column, for as long as the block.
-// It ends with the 4 bytes that hold its last element; a vector that is not there reads as zeros.
+// A vector from the element that belongs to a block's first row or column, for as long as the
+// block. It ends with the 4 bytes that hold its last element; a vector that is not there reads as
+// zeros.
 template <class T>
 HK_DEVICE BoundedView view_from(const void* values, i32 count, i32 first) {
   const u32 bytes = clamp_scalar(values ? count - first : 0, DefaultShape::kRows) * sizeof(T);
@@ -50,7 +51,7 @@ class Epilogue {
     return Shape::Format::kBlockScales ? nullptr : args_.a_scale;
   }
 
-  // What belongs to rows and columns; where there is nothing, what changes nothing.
+  // The scales and the bias of rows and columns. A missing one is the number that changes nothing.
   struct Vectors {
     ColumnVector of_row[kRowBlocks];
     Block of_column, bias;

@@ -1,4 +1,4 @@
-// What the operands are, and what the matrix unit makes of them.
+// Formats of the operands, and the instructions of the matrix unit for each.
 //
 // Operands move as pieces of 16 bytes of a row, whatever they hold. A format states
 //   A, W                     the elements of activations and weights
@@ -31,7 +31,7 @@ HK_DEVICE void clear(ResultTile<Rows, Cols>& sums) {
     }
 }
 
-// Of formats whose results the compiler waits for.
+// Base of formats whose results the compiler waits for.
 struct Settled {
   static constexpr bool kBlockScales = false;
 
@@ -74,8 +74,8 @@ struct Fp8Blocks : Fp8 {
   static constexpr bool kBlockScales = true;
 };
 
-// FP8 codes as weights, widened to the 16-bit type of the activations, which has them all. They are packed
-// so that a lane's 16 codes belong to the 8 neighbours of two of its pieces.
+// FP8 codes as weights, widened to the 16-bit type of the activations, which has them all. They are
+// packed so that a lane's 16 codes belong to the 8 neighbours of two of its pieces.
 template <class T, bool BlockScales = false>
 struct Widened : Settled {
   static constexpr bool kBlockScales = BlockScales;
@@ -87,17 +87,15 @@ struct Widened : Settled {
     static_for<0, 2>([&](auto half) {
       Vec<u32, 4> wide;
       static_for<0, 4>([&](auto i) {
-        wide[i.value] = arch::widen<T, E4m3, i % 2>(w[0].words[2 * half + i / 2]);
+        wide[i.value] = arch::widen_e4m3<T, i % 2>(w[0].words[2 * half + i / 2]);
       });
       sum = Mma<T>::multiply(bit_cast<Vec<T, 8>>(wide), bit_cast<Vec<T, 8>>(a[half].words), sum);
     });
   }
 };
 
-using Fp8ToBf16 = Widened<bf16>;
-using Fp8ToF16 = Widened<f16>;
-using Fp8BlocksToBf16 = Widened<bf16, true>;
-using Fp8BlocksToF16 = Widened<f16, true>;
+template <class T>
+using WidenedBlocks = Widened<T, true>;
 
 template <class T>
 inline constexpr int kElementBytes = sizeof(T);

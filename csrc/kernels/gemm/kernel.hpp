@@ -1,17 +1,22 @@
-// A gemm kernel and what its launch must know, in a line of a source (gemm.hip, gemm_fp8.hip,
-// gemm_fp8_weights.hip): a bar (hk::Bars), the format, element types, what has scales, and
-//   GEMM   of large launches, what hk::gemm::Shape wants: rows, columns, waves for either, stages, waves
-//          that share a SIMD
-//   DEEP   of few rows, or of tiles that are too few for all CUs, what hk::gemm::DeepShape wants: rows,
-//          columns, waves, steps ahead, waves that share a SIMD
+// Kernels of gemm, in tables: one line of a source (gemm.hip, gemm_fp8.hip, gemm_fp8_weights.hip)
+// for each tile of a format. fp16 follows from bf16 (hk/table.hpp).
+//
+//   WIDE   for large launches
+//   DEEP   for few rows, or for tiles that are too few for all CUs
+//
+// A line has a bar (hk::Bars), the rows and columns of a tile, and the other sizes of a Shape or a
+// DeepShape (shape.hpp). With _16_BIT it declares a kernel for each 16-bit type. A source defines
+// its formats as macros: the part of a kernel's name, the format, the element types, and what has
+// scales (GemmFacts).
 #pragma once
 
 #include "hk/kernel_info.hpp"
+#include "hk/table.hpp"
 #include "workgroup.hpp"
 
 namespace hk::gemm {
 
-// What the launch must know (hk_backend/kernels/toolchain/build.py).
+// Facts and sizes that the launch must know (hk_backend/lab/toolchain/build.py).
 template <class Shape>
 constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts, int useful_percent) {
   return {Shape::kTileRows,
@@ -19,7 +24,7 @@ constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts, int useful_percent)
           Shape::kStep,
           Shape::kLdsBytes,
           2 * Shape::kWaveRows * Shape::kWaveColumns * Shape::kStep,
-          "ceil_div(m, tile_rows) * ceil_div(n, tile_columns) * splits",
+          "gemm",
           "gemm",
           facts,
           {Shape::kWavesPerSimd, useful_percent}};
@@ -27,12 +32,23 @@ constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts, int useful_percent)
 
 }  // namespace hk::gemm
 
-#define GEMM(name, percent, format, a, b, scales, ...) \
-  GEMM_SHAPE(name, percent, a, b, scales, hk::gemm::Shape<hk::gemm::format, __VA_ARGS__>)
-#define DEEP(name, percent, format, a, b, scales, ...) \
-  GEMM_SHAPE(name, percent, a, b, scales, hk::gemm::DeepShape<hk::gemm::format, __VA_ARGS__>)
-#define GEMM_SHAPE(name, percent, a, b, scales, ...)                     \
+#define WIDE(FORMAT, bar, ...) GEMM(Shape, , FORMAT(), bar, __VA_ARGS__)
+#define WIDE_16_BIT(FORMAT, bar, ...) \
+  HK_FOR_16_BIT_TYPES(GEMM_16_BIT, Shape, , FORMAT, bar, __VA_ARGS__)
+#define DEEP(FORMAT, bar, ...) GEMM(DeepShape, deep_, FORMAT(), bar, __VA_ARGS__)
+#define DEEP_16_BIT(FORMAT, bar, ...) \
+  HK_FOR_16_BIT_TYPES(GEMM_16_BIT, DeepShape, deep_, FORMAT, bar, __VA_ARGS__)
+// The same tile as another line's, with a step more on its way: the kernel's name ends in _s3.
+#define WIDE_S3(FORMAT, bar, ...) GEMM_SUFFIX(_s3, Shape, , FORMAT(), bar, __VA_ARGS__)
+
+#define GEMM_16_BIT(T, Shape, kind, FORMAT, bar, ...) GEMM(Shape, kind, FORMAT(T), bar, __VA_ARGS__)
+#define GEMM(...) GEMM_SUFFIX(, __VA_ARGS__)
+#define GEMM_SUFFIX(...) GEMM_NAME(__VA_ARGS__)
+#define GEMM_NAME(suffix, Shape, kind, format, Format, a, b, scales, bar, rows, columns, ...) \
+  GEMM_KERNEL(format##_##kind##rows##x##columns##suffix, bar, a, b, scales,                   \
+              hk::gemm::Shape<hk::gemm::Format, rows, columns, __VA_ARGS__>)
+#define GEMM_KERNEL(name, bar, a, b, scales, ...)                        \
   using name##_shape = __VA_ARGS__;                                      \
   HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)         \
   gemm_##name(hk::GemmArgs args) { hk::gemm::gemm<name##_shape>(args); } \
-  HK_KERNEL_INFO(gemm_##name, hk::gemm::info<name##_shape>({a, b, scales}, percent))
+  HK_KERNEL_INFO(gemm_##name, hk::gemm::info<name##_shape>({a, b, scales}, bar));

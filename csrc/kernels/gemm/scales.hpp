@@ -6,13 +6,15 @@
 
 namespace hk::gemm {
 
-// Starts a scalar load, which counts with the LDS reads in `wait_lds`. Assembly, or the compiler would
-// move it to where its result is used. `dst` holds nothing until `wait_lds`, and a pin behind it.
+// Starts a scalar load, which counts with the LDS reads in `wait_lds`. Assembly, or the compiler
+// would move it to where its result is used. `dst` holds nothing until `wait_lds`, and a pin behind
+// it.
 HK_DEVICE void load_scalar(f32& dst, u64 address) {
   asm volatile("s_load_dword %0, %1, 0" : "=s"(dst) : "s"(address));
 }
 
-// For formats whose rows have one scale, or none: products go where all of them are summed.
+// Products of formats whose rows have one scale, or none, go straight to where all of them are
+// summed.
 template <class Shape, bool = Shape::Format::kBlockScales>
 struct StepScales {
   static constexpr int kCopies = 0;
@@ -32,8 +34,8 @@ struct StepScales {
   }
 };
 
-// As one wave sees them. The activations' travel with the tiles of their step; every wave copies its
-// own rows' to a place of its own, so that none waits for another.
+// The scales as one wave sees them. The activations' scales travel with the tiles of their step.
+// Every wave copies those of its own rows to a place of its own, so that none waits for another.
 template <class Shape>
 class StepScales<Shape, true> {
   using Format = typename Shape::Format;
@@ -109,8 +111,8 @@ class StepScales<Shape, true> {
     weights_ += weights_are_scaled_ ? Shape::kNextStep * sizeof(f32) : 0;
   }
 
-  // They are now those of the sums. Behind the wait for what was loaded with them: pinned, or the
-  // compiler would have a wait of its own before it.
+  // Makes the scales those of the sums. The wait for what was loaded with them comes first. They
+  // are pinned, or the compiler would put a wait of its own before that one.
   HK_DEVICE void take() {
     for (f32& each : of_row_) pin_vector(each);
     pin_scalar(of_weights_);
@@ -119,7 +121,7 @@ class StepScales<Shape, true> {
         [&](auto i) { factor_[i] = (rows_are_scaled_ ? of_row_[i] : 1) * of_weights; });
   }
 
-  // Where a step begins, what the last one has left is added to the total.
+  // Adds what the last step has left to the total, where a step begins.
   template <bool kBegins, int kColumn, int kRow>
   HK_DEVICE void multiply(auto& total, const auto& a, const auto& w) {
     Block& sums = sums_.block[kColumn][kRow];

@@ -39,7 +39,7 @@ struct Shape : Tiles<Format, Rows, Columns> {
                            swizzle::PlainRows<Tiles<Format, Rows, Columns>::kStepBytes>>;
   using RingA = TileRing<TileA, Stages>;
   using RingW = TileRing<TileW, Stages>;
-  // With scales for every step: those of a wave's rows, one for a lane.
+  // Scales of a wave's rows, one for a lane, in formats with scales for every step.
   static constexpr int kScaleBytes =
       Format::kBlockScales ? Stages * max(kWaveRows, arch::kLanes) * 4 : 0;
   static constexpr int kLdsBytes = RingA::kBytes + RingW::kBytes + kWaves * kScaleBytes;
@@ -61,10 +61,10 @@ struct DeepShape : Tiles<Format, Rows, Columns> {
 
   using RingA = TileRing<TileA, Ahead>;
   static constexpr int kScaleBytes = Format::kBlockScales ? Ahead * max(Rows, arch::kLanes) * 4 : 0;
-  // Of LDS, for the wave's copies and then its sums.
+  // Bytes of LDS for the wave's copies, and then for its sums.
   static constexpr int kWaveBytes =
       max(RingA::kBytes + kScaleBytes, int(Rows * Columns * sizeof(f32)));
-  // What a wave computes of C, once the waves' sums are added up: a column of 32 x 32 blocks.
+  // Blocks of C that a wave stores once the waves' sums are added up: a column of 32 x 32 blocks.
   static constexpr int kBlocks = Rows * Columns / (32 * 32);
   static constexpr int kOwnBlocks = ceil_div(kBlocks, DepthWaves);
   static constexpr int kLdsBytes = kWaves * kWaveBytes;

@@ -1,5 +1,5 @@
-// The depth of a tile, split over workgroups: the last one to arrive sums what all have left in memory,
-// in the order of the splits, so that the result does not depend on who was last.
+// The depth of a tile, split over workgroups: the last one to arrive sums what all have left in
+// memory, in the order of the splits, so that the result does not depend on who was last.
 #pragma once
 
 #include "shape.hpp"
@@ -19,8 +19,8 @@ HK_DEVICE bool arrives_last(u32* arrived, u32 splits, u32 lds, i32 wave, Lane la
   return last;
 }
 
-// Leaves this split's sums in memory, if the wave has some (`there`). Of the last split to arrive `result` are then the sums of all,
-// and the return value true.
+// Leaves this split's sums in memory, if the wave has some (`there`). Of the last split to arrive
+// `result` are then the sums of all, and the return value true.
 template <class Shape, class Result>
 HK_DEVICE bool sum_splits(const GemmArgs& args, i32 tile, i32 split, bool there, i32 wave,
                           Lane lane, Result& result) {

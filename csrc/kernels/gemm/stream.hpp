@@ -22,9 +22,10 @@ HK_DEVICE void copy_piece(typename Stream::Tile dst, const Stream& stream) {
                                            arch::kCopyBytes, stream.share.source[I], 0, 0, 0);
 }
 
-// Of a piece's words the first `kept` bytes, a count of each lane, and zeros behind them; nothing, where
-// all of its part is kept: `bytes` of `Whole`. Assembly that jumps: a branch of the compiler's would be
-// crossed by reads in flight. Matrix instructions may read the words two wait states later.
+// Keeps the first `kept` bytes of a piece's words, a count of each lane, and clears those behind
+// them. It does nothing where all of the part is kept: `bytes` of `Whole`. This is assembly that
+// jumps, because reads in flight would cross a branch of the compiler's. Matrix instructions may
+// read the words two wait states later.
 template <int Whole>
 HK_DEVICE void keep(Vec<u32, 4>& words, i32 kept, i32 bytes) {
 #define HK_KEEP(word, before)                                                         \
@@ -43,8 +44,8 @@ HK_DEVICE void keep(Vec<u32, 4>& words, i32 kept, i32 bytes) {
   words = {w0, w1, w2, w3};
 }
 
-// Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything, where the
-// weights have zeros.
+// Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything,
+// where the weights have zeros.
 template <int Rows, int Pieces>
 HK_DEVICE void mask_past(Piece (&part)[Rows][Pieces], i32 bytes, Lane lane) {
   const i32 kept = bytes - lane.half * 16;

@@ -1,4 +1,5 @@
-// What one wave computes: its rows and columns of a workgroup's tile of C, over some of the depth.
+// The wave of a large launch: it computes its rows and columns of a workgroup's tile of C, over
+// some of the depth.
 #pragma once
 
 #include "scales.hpp"

@@ -1,5 +1,4 @@
-// What one workgroup computes: which tile of C is its own, how much of the depth, and what becomes
-// of the sums.
+// The work of one workgroup: its tile of C, its share of the depth, and the way of the sums.
 #pragma once
 
 #include "deep_wave.hpp"
@@ -9,7 +8,7 @@
 
 namespace hk::gemm {
 
-// Of a workgroup: a tile of C, and steps of its depth.
+// A workgroup's tile of C, and its steps of the depth.
 struct Part {
   i32 tile, split, row, column, first_step, steps;
 };
@@ -30,7 +29,7 @@ HK_DEVICE Part part_of(const GemmArgs& args, i32 workgroup) {
           min(share, steps - first)};
 }
 
-// What becomes of a wave's sums, from a row and column of C on; nothing, if there are none.
+// Stores a wave's sums, from a row and column of C on; does nothing if there are none.
 template <class Shape, class Stored, class Sums>
 HK_DEVICE void finish(const GemmArgs& args, const Part& part, i32 row, i32 column, bool there,
                       i32 wave, Lane lane, Sums& sums) {

@@ -6,8 +6,8 @@
 namespace hk::measure {
 
 // Many of one instruction, which reads and writes a result r: `mnemonic r, first r rest`. Its text
-// may name the operands %[a] and %[b], and %[scale], block scales of 1. It is one piece of assembly:
-// between two, the compiler would take care of hazards that might be there.
+// may name the operands %[a] and %[b], and %[scale], block scales of 1. It is one piece of
+// assembly: between two, the compiler would take care of hazards that might be there.
 #define INSTRUCTION(Name, result, a_words, b_words, mnemonic, first, rest)                   \
   struct Name {                                                                              \
     using Result = Words<result>;                                                            \

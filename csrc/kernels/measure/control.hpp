@@ -1,4 +1,5 @@
-// What issues without a unit of its own: waits, barriers, branches, scalar arithmetic, nothing.
+// Instructions that issue without a unit of their own: waits, barriers, branches, scalar
+// arithmetic, nothing.
 #pragma once
 
 #include "run.hpp"

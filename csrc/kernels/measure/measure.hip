@@ -1,5 +1,6 @@
-// What a timing model of the GPU must be told, a kernel for each: see hk/args/measure.hpp for the
-// argument. hk_backend/timing/measurements.py says what follows from each kernel's clocks.
+// Kernels that measure what a timing model of the GPU has to know, one for each number. See
+// hk/args/measure.hpp for the argument; hk_backend/lab/timing/measurements.py says what follows from
+// each kernel's clocks.
 //
 //   set up | all waves meet; those that take no part end
 //   read the clock

@@ -1,4 +1,4 @@
-// What measure.hip measures, of instructions that gfx950 alone has.
+// The measurements of measure.hip for instructions that gfx950 alone has.
 #include "chain.hpp"
 #include "lds.hpp"
 
@@ -13,7 +13,8 @@ SUM(F16_32, 16, 4, 4, "v_mfma_f32_32x32x16_f16");
 SUM(I8_16, 4, 4, 4, "v_mfma_i32_16x16x64_i8");
 SUM(I8_32, 16, 4, 4, "v_mfma_i32_32x32x32_i8");
 
-// With a format of either operand: cbsz and blgp (CDNA4 ISA guide, "V_MFMA_F32_16X16X128_F8F6F4").
+// Instructions with a format for either operand: cbsz and blgp (CDNA4 ISA guide,
+// "V_MFMA_F32_16X16X128_F8F6F4").
 #define F8F6F4_16 "v_mfma_f32_16x16x128_f8f6f4"
 #define F8F6F4_32 "v_mfma_f32_32x32x64_f8f6f4"
 SUM(Mx8_16, 4, 8, 8, F8F6F4_16);
@@ -25,7 +26,7 @@ SUM(Mx4_32, 16, 4, 4, F8F6F4_32, " cbsz:4 blgp:4");
 SUM(Mx84_16, 4, 8, 4, F8F6F4_16, " blgp:4");
 SUM(Mx84_32, 16, 8, 4, F8F6F4_32, " blgp:4");
 
-// With block scales.
+// Instructions with block scales.
 #define SCALED_16 "v_mfma_scale_f32_16x16x128_f8f6f4"
 #define SCALED_32 "v_mfma_scale_f32_32x32x64_f8f6f4"
 SUM(Scaled8_16, 4, 8, 8, SCALED_16, ", %[scale], %[scale]");

@@ -65,8 +65,8 @@ struct WriteMemory : WideStream {
   HK_DEVICE u32 result() const { return data[0]; }
 };
 
-// From the lower half of the memory to the upper. What a group has read is written while the other
-// one is in flight: the second group's when the next step has begun.
+// Copies from the lower half of the memory to the upper one. A group that was read is written while
+// the other one is in flight; the second group is written when the next step has begun.
 struct CopyMemory : WideStream, Landing<4> {
   u32 half, before;
 
@@ -92,7 +92,7 @@ struct CopyMemory : WideStream, Landing<4> {
   }
 };
 
-// To LDS, past the registers.
+// Copies to LDS, past the registers.
 struct CopyToLds : Stream<arch::kCopyBytes * arch::kLanes> {
   static constexpr u32 kLdsBytes = kWaves * kStepBytes;
   u32 to;

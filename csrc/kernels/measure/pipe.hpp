@@ -42,7 +42,7 @@ struct Pipe {
   }
 };
 
-// Where loads put what they read: registers that hold nothing until they have been waited for.
+// Registers for what loads read: they hold nothing until the loads have been waited for.
 template <int N>
 struct Landing {
   Words<N> words[2 * kGroup];

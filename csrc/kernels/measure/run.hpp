@@ -1,4 +1,4 @@
-// What all measuring kernels have in common: they run their work, timed, and leave a record.
+// The frame of all measuring kernels: they run their work, timed, and leave a record.
 //
 // A work is constructed before all waves meet, and has
 //   kRepeats       of the measured thing in a step
@@ -40,13 +40,13 @@ HK_DEVICE u32 folded(const Value& value) {
 template <class T>
 using Global = T __attribute__((address_space(1)))*;
 
-// What tells the kernels apart.
+// Facts that tell the kernels apart.
 struct Facts {
   char run[48];  // what is measured
   i32 repeats;   // of it, in a step
 };
 
-// Where a wave stands in the launch.
+// The place of a wave in the launch.
 struct Place {
   i32 workgroup, wave, waves;  // of all waves of a workgroup
   Lane lane;
@@ -107,13 +107,13 @@ HK_DEVICE void measure(const MeasureArgs& args) {
   Timed<Work>::run(args, {i32(__builtin_amdgcn_workgroup_id_x()), this_wave(), Waves, this_lane()});
 }
 
-// What the launch must know (hk_backend/kernels/toolchain/build.py).
+// Facts and sizes that the launch must know (hk_backend/lab/toolchain/build.py).
 template <class Work>
 constexpr KernelInfo<Facts> info(const char* run, u32 lds) {
   Facts facts = {};
   for (int i = 0; run[i]; ++i) facts.run[i] = run[i];
   facts.repeats = Timed<Work>::kRepeats;
-  return {1, 1, 1, lds, 0, "workgroups", "measure", facts};
+  return {1, 1, 1, lds, 0, "measure", "measure", facts};
 }
 
 inline constexpr int kWaves = 8;               // of a workgroup, but for those that count waves

@@ -1,12 +1,13 @@
-// Kernels that memory bounds, of the same traffic as kernels with published figures: what the timing
-// model says of memory is compared with those, and a GPU can be asked itself. They serve nobody.
+// Kernels that memory bounds, of the same traffic as kernels with published figures: what the
+// timing model says of memory is compared with those, and a GPU can be asked itself. They serve
+// nobody.
 //
 //   gemv_*   a weight times one row (traffic/gemv.hpp)
 //   decode   attention of one token a request over a paged cache (traffic/decode.hpp)
 //   cast_mxfp8, rotary, layernorm (traffic/elementwise.hpp)
 //
 // Loads are of 16 bytes a lane, and those of the next step are in flight while one is computed. See
-// hk/args/traffic.hpp for arguments, hk_backend/timing/traffic.py for the figures.
+// hk/args/traffic.hpp for arguments, hk_backend/lab/timing/traffic.py for the figures.
 #include "traffic/decode.hpp"
 #include "traffic/elementwise.hpp"
 #include "traffic/gemv.hpp"
@@ -29,10 +30,10 @@ constexpr KernelInfo<Facts> info(const char* kernel, u32 lds, const char* grid) 
   traffic_##name(hk::traffic::__VA_ARGS__::Args args) { hk::traffic::__VA_ARGS__::run(args); } \
   HK_KERNEL_INFO(traffic_##name, hk::traffic::info(#name, lds, grid))
 
-TRAFFIC(gemv_bf16, 2, 256, "n // 16", Gemv<hk::traffic::Bf16Pieces>);
-TRAFFIC(gemv_fp8, 2, 256, "n // 16", Gemv<hk::traffic::Fp8Pieces>);
-TRAFFIC(gemv_mxfp4, 2, 256, "n // 16", Gemv<hk::traffic::Fp4Pieces>);
-TRAFFIC(decode, 2, 16512, "batch * kv_heads * splits", Decode);
-TRAFFIC(cast_mxfp8, 8, 0, "count // 4096", Cast);
-TRAFFIC(rotary, 8, 0, "rows // 32", Rotary);
-TRAFFIC(layernorm, 4, 0, "rows // 4", Norm);
+TRAFFIC(gemv_bf16, 2, 256, "gemv", Gemv<hk::traffic::Bf16Pieces>);
+TRAFFIC(gemv_fp8, 2, 256, "gemv", Gemv<hk::traffic::Fp8Pieces>);
+TRAFFIC(gemv_mxfp4, 2, 256, "gemv", Gemv<hk::traffic::Fp4Pieces>);
+TRAFFIC(decode, 2, 16512, "decode", Decode);
+TRAFFIC(cast_mxfp8, 8, 0, "cast", Cast);
+TRAFFIC(rotary, 8, 0, "rotary", Rotary);
+TRAFFIC(layernorm, 4, 0, "norm", Norm);

@@ -1,5 +1,6 @@
-// From elements to codes: brought to units of their scale, saturated, rounded to nearest even. Each step
-// gives the bits that the same float32 operation gives on a host (hk_backend/reference/linear.py).
+// Elements become codes: brought to units of their scale, saturated, rounded to nearest even. Each
+// step gives the bits that the same float32 operation gives on a host
+// (hk_backend/reference/linear.py).
 #pragma once
 
 #include "pieces.hpp"
@@ -25,10 +26,11 @@ struct Multiplied {
 };
 
 // x / scale, rounded once, for a scale from `scale_of` of a group that x is in. The quotient by the
-// reciprocal is off by two last places at most, after one correction by less than one, after two it is
-// rounded correctly (Markstein, IBM J. Res. Dev. 34, 1990): a remainder that is not exact belongs to
-// a quotient that is far below the smallest code. The remainder is negated, so that zeros keep their
-// sign. An infinite scale: all its quotients are zeros, or NaN, before any correction.
+// reciprocal is off by two last places at most, after one correction by less than one, after two it
+// is rounded correctly (Markstein, IBM J. Res. Dev. 34, 1990): a remainder that is not exact
+// belongs to a quotient that is far below the smallest code. The remainder is negated, so that
+// zeros keep their sign. An infinite scale: all its quotients are zeros, or NaN, before any
+// correction.
 struct Divided {
   f32 factor, divisor;
 

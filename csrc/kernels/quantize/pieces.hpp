@@ -4,8 +4,8 @@
 #include "hk/args/quantize_fp8.hpp"
 #include "hk/hk.hpp"
 
-// Of a lambda that kernels share: else the order in which the compiler gets to it, and with it the
-// code of each, depends on the others.
+// Inlines a lambda that kernels share. Without it the order in which the compiler gets to the
+// lambda, and so the code of each kernel, depends on the other kernels.
 #define HK_INLINED __attribute__((always_inline))
 
 namespace hk::quantize {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,8 @@ from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.cpu import attention, linear
 from hk_backend.devices.cpu.extension import Extension
 from hk_backend.devices.cpu.isas import usable_isas, why_not
-from hk_backend.devices.cpu.repeated import RepeatedLinear
+from hk_backend.devices.cpu.prepared_linear import PreparedLinear
 from hk_backend.terms.linear_arguments import LinearArguments
-from hk_backend.terms.packed_weight import FlatWeight
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
@@ -35,7 +34,7 @@ class CpuDevice:
         self.name = f"cpu:{isa}"
         self.weight_layout = isa
         self._extension = Extension(isa)
-        self._repeated = RepeatedLinear(self._extension)
+        self.linear_calls: dict[Hashable, Any] = {}
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         return linear.packed_bytes(self._extension, format, n, k)
@@ -50,26 +49,15 @@ class CpuDevice:
 
     def run(self, arguments: Arguments) -> None:
         _OPERATORS[arguments.operator](self._extension, arguments)
-        if isinstance(arguments, LinearArguments):
-            weight = arguments.weight
-            kind = linear.kind_of(self._extension, weight, weight.activations)
-            self._repeated.keep(arguments, kind)
 
-    def repeat_linear(
-        self,
-        x: torch.Tensor,
-        weight: FlatWeight,
-        bias: torch.Tensor | None,
-        out_dtype: torch.dtype,
-        x_scales: torch.Tensor | None,
-    ) -> torch.Tensor | None:
-        return None if x_scales is not None else self._repeated.run(x, weight, bias, out_dtype)
-
-    def plan_prefill(self, *rows: object) -> None:
-        """None: launches of the cpu device share nothing."""
-
-    def prepare_prefill(self, *call: object) -> None:
-        """None: calls of the cpu device are not prepared."""
+    def prepare(
+        self, arguments: Arguments, tensors: Sequence[torch.Tensor | None]
+    ) -> PreparedLinear | None:
+        """Prepares linear layers alone."""
+        if not isinstance(arguments, LinearArguments) or arguments.x_scales is not None:
+            return None
+        kind = linear.kind_of(self._extension, arguments.weight, arguments.weight.activations)
+        return PreparedLinear.of(self._extension, arguments, kind)
 
 
 @cache

@@ -22,7 +22,7 @@ from hk_backend.terms.verdict import Verdict, refused
 
 OPERATOR = "attention_prefill"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
-STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3"}
 """Fact `stored` by the dtype of keys and values."""
 
 
@@ -62,6 +62,8 @@ def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
     query, key, size = of.query, of.stored()[0], of.query.shape[2]
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16 or float16")
+    if key.dtype not in STORED:
+        bad("key", key.dtype, _listed(STORED))
     keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
     masking = Masking.of_call(of)
     wanted = Wanted(query.dtype, key.dtype, size, of.value_size, keys, masking)

@@ -17,7 +17,6 @@ from hk_backend.devices.hip.attention_family import OPERATOR, STORED
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.operator import Machine, Problem, Way
-from hk_backend.devices.hip.plan import numbers_of
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
 from hk_backend.kernels.attention_plan import TILE_KEYS, Parts
 from hk_backend.kernels.masks import ALIBI, ALL_KEYS, CAPPED, PART, WINDOW_PART
@@ -84,6 +83,17 @@ def in_parts(
         sizes={**sizes, "parts": parts.number},
     )
     return first, second
+
+
+def numbers_of(parts: Parts, tokens: int, heads: int, head_size: int) -> dict[str, int]:
+    """Values of the argument fields about parts, by field."""
+    return {
+        "parts": parts.number,
+        "part_keys": parts.keys,
+        "out_part": tokens * heads * head_size,
+        "lse_part": 2 * heads * tokens,
+        "lse_head": tokens,
+    }
 
 
 def pieces(memory: torch.Tensor, rows: int, head_size: int) -> tuple[torch.Tensor, torch.Tensor]:

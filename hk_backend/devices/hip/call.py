@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
-from hk_backend.kernels import Family
+from hk_backend.kernels import Family, KernelEntry
 
 
 class Work(NamedTuple):
@@ -23,10 +23,10 @@ class KernelCall:
     """One launch.
 
     Args:
-        kernels: one, or alternatives that the launch chooses from (`Catalogue.alternatives`).
+        kernels: candidates, the largest tile first (`Catalogue.alternatives`); one for a launch.
         tensors: tensors by the struct's pointer fields. A pointer without a tensor is null.
         numbers: values of the struct's other fields.
-        sizes: values for the names in the grid formulas.
+        sizes: those of `numbers` that say how much there is to compute.
     """
 
     kernels: Family
@@ -34,6 +34,12 @@ class KernelCall:
     numbers: Mapping[str, float]
     sizes: Mapping[str, int]
     work: Work
+
+    @property
+    def kernel(self) -> KernelEntry:
+        """The kernel to launch, once it has been chosen."""
+        (kernel,) = self.kernels
+        return kernel
 
     @property
     def is_empty(self) -> bool:

@@ -6,7 +6,7 @@ The emulated device (emulated.py) is the same class with another library and ano
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.hip import attention, attention_parts, linear, pack_weight, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
+from hk_backend.devices.hip.dealing import Layer
 from hk_backend.devices.hip.library import (
     HipError,
     HipLibrary,
@@ -26,16 +27,22 @@ from hk_backend.devices.hip.memory import GpuMemory, Memory
 from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Machine, Operator
-from hk_backend.devices.hip.plan import TENSORS, Layer, Plan, Prepared, can_prepare, plan
-from hk_backend.devices.hip.prepared_parts import PreparedParts
-from hk_backend.devices.hip.repeated import RepeatedLinears
+from hk_backend.devices.hip.prepared_attention import (
+    PreparedAttention,
+    can_prepare,
+    prepare_attention,
+)
+from hk_backend.devices.hip.prepared_linear import PreparedLinear, prepare_linear
+from hk_backend.devices.hip.recording import reads_tensors
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
-from hk_backend.kernels.attention_plan import Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
-from hk_backend.terms.packed_weight import FlatWeight
+from hk_backend.terms.linear_arguments import (
+    LinearArguments,
+    PackWeightArguments,
+    QuantizeFp8Arguments,
+)
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -53,7 +60,6 @@ BY_KERNELS: dict[str, Operator] = {
     attention_parts.MERGE: attention_parts,
 }
 """Operator modules by the catalogue's operator name of their kernels."""
-ONE_PART = Parts(1, 0)
 IN_TORCH: dict[str, Callable[[Any], None]] = {
     "merge_attention": merge_attention,
     "pack_weight": pack_weight.pack_weight,
@@ -86,7 +92,7 @@ class HipDevice:
         self.kernels = HipKernels(library)
         self.weight_layout = kernels.arch if linear.OPERATOR in kernels.families else ""
         self.workspaces = Workspaces(self.memory, library)
-        self.linears = RepeatedLinears(self.memory, self.kernels, self.workspaces)
+        self.linear_calls: dict[Hashable, Any] = {}
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
         """Verdicts by operator, kernel name and GPU; kernels of two operators may share a name."""
@@ -165,68 +171,44 @@ class HipDevice:
         call = self._ready(operator, arguments)
         return None if call is None else self.launch(call, self._index(call))
 
-    def repeat_linear(
-        self,
-        x: torch.Tensor,
-        weight: FlatWeight,
-        bias: torch.Tensor | None,
-        out_dtype: torch.dtype,
-        x_scales: torch.Tensor | None,
-    ) -> torch.Tensor | None:
-        return self.linears.launch(x, weight, bias, out_dtype, x_scales)
-
     def launch(self, call: KernelCall, index: int) -> None:
-        """Enqueues a prepared call on the current stream of GPU `index`."""
-        with self.memory.addresses(call) as addresses:
-            self.kernels.launch(
-                call.kernels,
-                index,
-                self.memory.stream(index),
-                dict(call.sizes),
-                **call.values(addresses),
-            )
+        """Enqueues a call of one kernel on the current stream of GPU `index`."""
+        with self.memory.addresses(call.tensors, call.work) as addresses:
+            stream = self.memory.stream(index)
+            self.kernels.launch(call.kernel, index, stream, **call.values(addresses))
 
-    def plan_prefill(
-        self,
-        query_start_loc: torch.Tensor,
-        num_tokens: int,
-        seq_lens: torch.Tensor | None,
-        block_table: torch.Tensor | None,
-        longest: int | None = None,
-    ) -> Plan:
-        return plan(self.memory, query_start_loc, num_tokens, seq_lens, block_table, longest)
-
-    def prepare_prefill(
-        self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
-    ) -> Prepared | PreparedParts | None:
-        call = attention.prepare(arguments, self.catalogue)
-        if not can_prepare(call) or arguments.key_start_loc is not None:
+    def prepare(
+        self, arguments: Arguments, tensors: Sequence[torch.Tensor | None]
+    ) -> PreparedAttention | PreparedLinear | None:
+        if not reads_tensors:
             return None
-        index, paged = self.memory.index(tensors[0]), arguments.paged_kv is not None
-        given = dict(zip(TENSORS, tensors, strict=True))
-        call = self._with_usable(attention, call, index)
-        whole = self._prepared(call, given, paged, index)
-        kernels = self._kernels_of_parts(call, index) if paged else None
-        if kernels is None:
-            return whole
-        layer = Layer.of(call, self.compute_units(index), parts=True)
-        nothing = torch.empty(0, dtype=torch.float32, device=tensors[0].device)
-        first, second = attention_parts.in_parts(call, ONE_PART, kernels, nothing)
-        of_parts = {**given, "out": nothing, "lse": nothing}
-        of_merge = {"partial": nothing, "sums": nothing, "out": given["out"]}
-        launches = (
-            whole,
-            self._prepared(first, of_parts, paged, index),
-            self._prepared(second, of_merge, paged, index),
-        )
-        place = self.memory, self.library, self.workspaces, index
-        return PreparedParts(*place, layer, *launches)
+        if isinstance(arguments, AttentionArguments):
+            return self._prepare_attention(arguments, tensors)
+        if isinstance(arguments, LinearArguments):
+            return self._prepare_linear(arguments)
+        return None
 
-    def _prepared(
-        self, call: KernelCall, tensors: Mapping[str, torch.Tensor], paged: bool, index: int
-    ) -> Prepared:
-        kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
-        return Prepared(self.memory, kernels, call, tensors, paged, self.compute_units(index))
+    def _prepare_attention(
+        self, of: AttentionArguments, tensors: Sequence[torch.Tensor | None]
+    ) -> PreparedAttention | None:
+        call = attention.prepare(of, self.catalogue)
+        if not can_prepare(call) or of.key_start_loc is not None:
+            return None
+        index = self.memory.index(of.query)
+        call = self._with_usable(attention, call, index)
+        paged = of.paged_kv is not None
+        parts = self._kernels_of_parts(call, index) if paged else None
+        place = self.memory, self.library, self.kernels, self.workspaces, index
+        return prepare_attention(*place, call, parts, tensors, paged)
+
+    def _prepare_linear(self, of: LinearArguments) -> PreparedLinear | None:
+        if not linear.reads_in_place(of):
+            return None
+        calls, made, scales = self._linear_calls(of, linear.quantisation(of, _unknown_scale))
+        if not calls:
+            return None
+        place = self.memory, self.kernels, self.workspaces, self._index(calls[0])
+        return prepare_linear(*place, of, calls, made, scales)
 
     def compute_units(self, index: int) -> int:
         """Number of compute units of GPU `index`."""
@@ -284,20 +266,22 @@ class HipDevice:
         return parts, merge
 
     def _run_linear(self, of: LinearArguments) -> None:
-        """Rounds x as the kernels need it, multiplies, and keeps the launches for later calls."""
-        quantise = linear.quantisation(of)
-        calls, made = [], []
-        rounded = of
-        if quantise is not None:
-            calls.append(self._ready(quantize_fp8, quantise))
-            made = [quantise.codes, quantise.scales] if quantise.dynamic else [quantise.codes]
-            rounded = replace(of, x=quantise.codes, x_scales=quantise.scales)
-        calls.append(self._ready(linear, rounded))
-        ready = [call for call in calls if call is not None]
-        for call in ready:
+        """Rounds x as the kernels need it, and multiplies."""
+        calls, *_ = self._linear_calls(of, linear.quantisation(of))
+        for call in calls:
             self.launch(call, self._index(call))
-        if ready:
-            self.linears.keep(of, ready, made, rounded.x_scales, self._index(ready[0]))
+
+    def _linear_calls(
+        self, of: LinearArguments, quantise: QuantizeFp8Arguments | None
+    ) -> tuple[list[KernelCall], list[torch.Tensor], torch.Tensor | None]:
+        """The launches of a call, the tensors that they write for each other, and x's scales."""
+        if quantise is None:
+            ready = [self._ready(linear, of)]
+            return [call for call in ready if call is not None], [], of.x_scales
+        made = [quantise.codes, quantise.scales] if quantise.dynamic else [quantise.codes]
+        rounded = replace(of, x=quantise.codes, x_scales=quantise.scales)
+        ready = [self._ready(quantize_fp8, quantise), self._ready(linear, rounded)]
+        return [call for call in ready if call is not None], made, quantise.scales
 
     def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
         """The launch of a call, with its usable kernels; None if there is nothing to write."""
@@ -330,6 +314,11 @@ class HipDevice:
 
     def _missing(self, operator: str) -> DeviceError:
         return DeviceError(f"{self.name}: no {operator} kernels for {self.catalogue.arch} yet")
+
+
+def _unknown_scale(x: torch.Tensor) -> torch.Tensor:
+    """Memory of a scale that is computed with each launch."""
+    return torch.empty(1, dtype=torch.float32, device=x.device)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 
 import hk_backend
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip.call import KernelCall, Work
+from hk_backend.devices.hip.call import Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.library import HipError, HipLibrary
 from hk_backend.devices.hip.memory import HostMemory, spanned_bytes
@@ -166,12 +166,14 @@ class EmulatedMemory(HostMemory):
         self._progress = Progress(name)
 
     @contextmanager
-    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+    def addresses(
+        self, tensors: Mapping[str, torch.Tensor], work: Work
+    ) -> Iterator[dict[str, int]]:
         """Maps the tensors of a launch. Raises `EmulatorError` if the emulator found a fault."""
         addresses: dict[str, int] = {}
-        with self._progress.of(call.work):
+        with self._progress.of(work):
             try:
-                for name, tensor in call.tensors.items():
+                for name, tensor in tensors.items():
                     if tensor.numel():
                         addresses[name] = self._library.map(tensor, name)
                 yield addresses

@@ -69,14 +69,29 @@ def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdi
     return usable((kernel,))  # runs the quantiser's self-check, too, before any capture
 
 
-def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
-    """The rounding of x before the multiplication, into new tensors; None if x is taken as is."""
+def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
+    """Dynamic scale of the whole x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
+    largest = FORMATS["fp8_e4m3fn"].quantised_max
+    if x.numel() == 0:
+        return torch.ones(1, dtype=torch.float32, device=x.device)
+    scale = x.abs().amax().float() / largest
+    return scale.clamp(min=MIN_FP8_SCALE / largest).reshape(1)
+
+
+def quantisation(
+    of: LinearArguments, scale_of: Callable[[torch.Tensor], torch.Tensor] = _tensor_scale
+) -> QuantizeFp8Arguments | None:
+    """The rounding of x before the multiplication, into new tensors; None if x is taken as is.
+
+    Args:
+        scale_of: computes a dynamic scale of the whole x, float32 `[1]`.
+    """
     weight, x = of.weight, of.x
     if weight.activations == "none" or of.x_scales is not None:
         return None
     codes = torch.empty(x.shape, dtype=FORMATS[weight.format].dtype, device=x.device)
     if weight.activations == "tensor":
-        given = _tensor_scale(x) if weight.input_scale is None else weight.input_scale
+        given = scale_of(x) if weight.input_scale is None else weight.input_scale
         group = max(x.shape[0], 1), weight.k
         return QuantizeFp8Arguments(x, group, False, False, codes, given.view(1, 1))
     by_block = weight.activations == "token_block"
@@ -85,15 +100,6 @@ def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
     shape = -(-weight.k // columns), x.shape[0]
     scales = torch.empty(shape, dtype=torch.float32, device=x.device).T
     return QuantizeFp8Arguments(x, (1, columns), by_block, True, codes, scales)
-
-
-def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
-    """Dynamic scale of the whole x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
-    largest = FORMATS["fp8_e4m3fn"].quantised_max
-    if x.numel() == 0:
-        return torch.ones(1, dtype=torch.float32, device=x.device)
-    scale = x.abs().amax().float() / largest
-    return scale.clamp(min=MIN_FP8_SCALE / largest).reshape(1)
 
 
 def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -232,17 +238,32 @@ def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
     return dict(zip(("a_scale_row", "a_scale_step"), strides, strict=True))
 
 
+def reads_in_place(of: LinearArguments) -> bool:
+    """Whether the kernels read all tensors of a call in place, and the launcher repeats it."""
+    if any(t is not None and t.data_ptr() % ALIGNMENT for t in of.tensors().values()):
+        return False
+    quantised = of.weight.activations != "none" and of.x_scales is None
+    return (quantised or _has_rows_of_16_bytes(of.x)) and (of.bias is None or _has_words(of.bias))
+
+
+def _has_rows_of_16_bytes(x: torch.Tensor) -> bool:
+    row = x.stride(0) * x.element_size() if x.shape[0] > 1 else 0
+    return x.data_ptr() % ALIGNMENT == row % ALIGNMENT == 0 and row < ROW_BYTES
+
+
 def _rows_of_16_bytes(x: torch.Tensor) -> torch.Tensor:
     """x, or a contiguous copy if the kernels cannot read its rows in place."""
-    row = x.stride(0) * x.element_size() if x.shape[0] > 1 else 0
-    if x.data_ptr() % ALIGNMENT or row % ALIGNMENT or row >= ROW_BYTES:
-        return x.clone(memory_format=torch.contiguous_format)
-    return x
+    return x if _has_rows_of_16_bytes(x) else x.clone(memory_format=torch.contiguous_format)
+
+
+def _has_words(bias: torch.Tensor) -> bool:
+    """Whether a bias begins and ends at multiples of 4 bytes."""
+    return bias.data_ptr() % 4 == bias.nbytes % 4 == 0
 
 
 def _words_of_4_bytes(bias: torch.Tensor) -> torch.Tensor:
-    """The bias, converted to float32 if it does not begin and end at multiples of 4 bytes."""
-    return bias.float() if bias.data_ptr() % 4 or bias.nbytes % 4 else bias
+    """The bias, converted to float32 if the kernels cannot read its words."""
+    return bias if _has_words(bias) else bias.float()
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 
-from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.call import Work
 
 
 class Memory(Protocol):
@@ -32,8 +32,10 @@ class Memory(Protocol):
         """Handle of the stream to launch on."""
 
     @contextmanager
-    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        """Maps a call's tensors for the time of the launch, and yields their addresses."""
+    def addresses(
+        self, tensors: Mapping[str, torch.Tensor], work: Work
+    ) -> Iterator[dict[str, int]]:
+        """Maps tensors for the time of a launch that does `work`, and yields their addresses."""
         yield {}
 
 
@@ -59,8 +61,10 @@ class GpuMemory:
         return handle
 
     @contextmanager
-    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        yield {name: tensor.data_ptr() for name, tensor in call.tensors.items()}
+    def addresses(
+        self, tensors: Mapping[str, torch.Tensor], work: Work
+    ) -> Iterator[dict[str, int]]:
+        yield {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
 
 class HostMemory(GpuMemory):

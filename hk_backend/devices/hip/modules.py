@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import astuple
 from pathlib import Path
 
 from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.library import HipLibrary
-from hk_backend.kernels import Family, KernelEntry, grid, pack_arguments
+from hk_backend.kernels import KernelEntry, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 """Most bytes of dynamic LDS for a launch without hipFuncSetAttribute."""
@@ -24,18 +25,11 @@ class HipKernels:
         self._kernels: dict[tuple[int, str, str], _hip.Kernel] = {}
 
     def launch(
-        self,
-        entries: Family,
-        index: int,
-        stream: int,
-        sizes: dict[str, int],
-        **arguments: float | None,
+        self, entry: KernelEntry, index: int, stream: int, **arguments: float | None
     ) -> None:
-        """Enqueues one of `entries` on `stream` of device `index`, without waiting.
+        """Enqueues a kernel on `stream` of device `index`, without waiting.
 
         Args:
-            entries: one kernel, or alternatives, the largest tile first (`Catalogue.alternatives`).
-            sizes: values for the names in the grid formulas.
             arguments: values of the argument struct's fields.
 
         Raises:
@@ -43,8 +37,7 @@ class HipKernels:
             DeviceError: the stream belongs to another device.
             HipError: HIP refused the launch, for example on a stream of another runtime.
         """
-        kernels = [self.load(entry, index) for entry in entries]
-        _hip.launch(kernels, stream, sizes, pack_arguments(entries[0], **arguments))
+        self.load(entry, index).launch(stream, pack_arguments(entry, **arguments))
 
     def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
         """Loads `entry` on device `index`, ready for launches. Each code object is loaded once."""
@@ -68,11 +61,9 @@ class HipKernels:
             kernel = self._kernels[key] = _hip.Kernel(
                 self._library,
                 index,
-                self._library.compute_units(index),
                 function,
                 entry.block,
                 entry.dynamic_lds,
-                grid.compiled(entry.grid_formula),
-                entry.grid_constants,
+                _hip.GridFunction(entry.grid, astuple(entry.tile)),
             )
         return kernel

@@ -11,7 +11,7 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.engine.linear.route import ROUTE
-from hk_backend.engine.named_device import level
+from hk_backend.engine.loggers import level
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.metrics import count_layer
 

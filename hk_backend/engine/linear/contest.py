@@ -9,20 +9,28 @@ Setting a tensor on a stand-in does not change the layer, which keeps its weight
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.engine.evidence import Call, Contest, Decision, Kind, Ranks, decide
-from hk_backend.engine.linear.modelled import say_modelled
+from hk_backend.engine.evidence import MODELLED, Call, Contest, Decision, Kind, Ranks, decide
+from hk_backend.engine.evidence.decision import duration
 from hk_backend.engine.linear.route import ROUTE, apply, measuring
 from hk_backend.ops import LinearRequest
 
+logger = logging.getLogger(__name__)
+
 ROWS = (1, 8, 64, 512)
 """Numbers of rows to measure below an engine's limit: decoding, and prompts of some lengths."""
+
+MODELLED_ROWS = (1, 64, 4096)
+"""Numbers of rows of modelled times in the log: decoding, a short prompt, a long one."""
 
 Multiply = Callable[[torch.Tensor], object]
 """Computes a layer's product with activations `[rows, K]`."""
@@ -70,6 +78,48 @@ def decide_linear(
     return decision
 
 
+Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
+"""Makes a stand-in with HK's weight attached, and the engine's product; may raise `NoContest`."""
+
+
+@dataclass(frozen=True)
+class Contests:
+    """The contests for linear layers in one engine.
+
+    Args:
+        engine: "vLLM" or "SGLang".
+        ranks: returns the ranks that share a model's layers.
+        largest_batch: returns the most rows that a layer, or a head if told so, computes at once.
+    """
+
+    engine: str
+    ranks: Callable[[], Ranks]
+    largest_batch: Callable[[bool], int]
+
+    def decide(
+        self, theirs: str, request: LinearRequest, sides: Sides, is_head: bool = False
+    ) -> Decision:
+        """Decides who computes a kind of layer; the arguments are those of `decide_linear`."""
+
+        def contest() -> Contest:
+            return contest_of(*sides(), request, rows_up_to(self.largest_batch(is_head)))
+
+        return decide_linear(self.engine, theirs, request, contest, self.ranks(), is_head=is_head)
+
+    def why_slower(
+        self, layer: Any, theirs: str, request: LinearRequest, sides: Sides, is_head: bool = False
+    ) -> str:
+        """Reason why the engine computes `layer`, which HK could serve; empty if HK does.
+
+        A layer's answer is kept, so new weights are never measured.
+        """
+        held = layer.__dict__
+        if "hk_decision" not in held:
+            held["hk_decision"] = self.decide(theirs, request, sides, is_head)
+        why: str = held["hk_decision"].verdict.why
+        return why
+
+
 def contest_of(
     ours: torch.nn.Module, theirs: Multiply, request: LinearRequest, rows: tuple[int, ...]
 ) -> Contest:
@@ -108,3 +158,36 @@ def stand_in(layer: Any) -> Any:
     for registry in ("_parameters", "_buffers", "_modules"):
         found.__dict__[registry] = dict(layer.__dict__[registry])
     return found
+
+
+def with_own_tensors(layer: Any) -> Any:
+    """A stand-in with copies of the layer's parameters, as an engine may change them in place."""
+    found = stand_in(layer)
+    for name, parameter in layer._parameters.items():
+        if parameter is not None:
+            found._parameters[name] = _copied(parameter)
+    return found
+
+
+def _copied(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """A copy with the same values, class and attributes, as engines may ask for all three."""
+    data = parameter.detach().clone()
+    copied: torch.nn.Parameter = torch.Tensor._make_subclass(type(parameter), data, False)
+    copied.__dict__.update(parameter.__dict__)
+    return copied
+
+
+@cache
+def say_modelled(decision: Decision, request: LinearRequest) -> None:
+    """Logs HK's modelled times for a kind of layer that is served without a measurement.
+
+    One line per kind; other decisions log nothing.
+    """
+    if decision.note != MODELLED:
+        return
+    device: Any = device_for(request.device_type)
+    times = (
+        f"{rows}: {duration(device.linear_microseconds(request, rows))}" for rows in MODELLED_ROWS
+    )
+    said = "hk_backend: %s is served: %s; HK by rows: %s"
+    logger.info(said, decision.kind, decision.note, ", ".join(times))

@@ -156,7 +156,7 @@ _asked: ContextVar[Head] = ContextVar("asked", default=KEPT_HEAD)
 
 
 @contextmanager
-def asking(head: Head) -> Iterator[None]:
+def requesting(head: Head) -> Iterator[None]:
     """Makes `head` the requested one while a model is loaded."""
     token = _asked.set(head)
     try:
@@ -165,6 +165,6 @@ def asking(head: Head) -> Iterator[None]:
         _asked.reset(token)
 
 
-def asked() -> Head:
+def requested_head() -> Head:
     """The head requested for the model that is being loaded."""
     return _asked.get()

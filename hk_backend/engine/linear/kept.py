@@ -9,22 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 from hk_backend.engine.linear.route import is_attached, keep
 from hk_backend.engine.linear.shards import CheckpointError
 
-
-@dataclass
-class _Reload:
-    """A reload in progress: layers whose last weight was refused, and layers being packed."""
-
-    refused: dict[Any, ValueError] = field(default_factory=dict)
-    packing: set[Any] = field(default_factory=set)
-
-
-_under_way: ContextVar[_Reload | None] = ContextVar("under_way", default=None)
+_refused: ContextVar[dict[Any, ValueError] | None] = ContextVar("refused", default=None)
+"""Errors of the reload in progress, by layer; None: there is no reload."""
 
 
 @contextmanager
@@ -34,13 +25,13 @@ def reloading() -> Iterator[None]:
     Raises:
         CheckpointError: at the end, if layers kept their weights; it names the tensors.
     """
-    reload = _Reload()
-    token = _under_way.set(reload)
+    refused: dict[Any, ValueError] = {}
+    token = _refused.set(refused)
     try:
         yield
     finally:
-        _under_way.reset(token)
-    errors = [*reload.refused.values()]
+        _refused.reset(token)
+    errors = [*refused.values()]
     if errors:
         raise CheckpointError(
             f"{'; '.join(map(str, errors))}. These layers keep the weights that they had, the "
@@ -55,20 +46,14 @@ def or_kept(layer: Any) -> Iterator[None]:
     Raises:
         ValueError: the error raised inside, if there is no reload or no packed weight.
     """
-    reload = _under_way.get()
-    if reload is None or layer in reload.packing:
-        yield
-        return
-    reload.packing.add(layer)
     try:
         yield
-        reload.refused.pop(layer, None)
     except ValueError as error:
         if not is_attached(layer):
             raise
         refuse(layer, error)
-    finally:
-        reload.packing.discard(layer)
+    else:
+        (_refused.get() or {}).pop(layer, None)
 
 
 def refuse(layer: Any, error: ValueError) -> None:
@@ -77,15 +62,15 @@ def refuse(layer: Any, error: ValueError) -> None:
     Raises:
         ValueError: `error`, if there is no reload.
     """
-    reload = _under_way.get()
-    if reload is None:
+    refused = _refused.get()
+    if refused is None:
         raise error
-    reload.refused[layer] = error
+    refused[layer] = error
     keep(layer)
 
 
 def hand_over(layer: Any, other: Any) -> None:
     """Moves the refusal of a newer weight from `layer` to `other`, with its packed weight."""
-    reload = _under_way.get()
-    if reload is not None and layer in reload.refused:
-        reload.refused[other] = reload.refused.pop(layer)
+    refused = _refused.get()
+    if refused is not None and layer in refused:
+        refused[other] = refused.pop(layer)

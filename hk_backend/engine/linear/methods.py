@@ -111,6 +111,9 @@ def config_classes(base: type, module: str) -> dict[str, type]:
 class LinearMethod:
     """A method of layers that only HK can compute; `name` is what the user asked for."""
 
+    verdict_on: ClassVar[staticmethod[..., Verdict]]
+    """The engine's verdict on `(format, n, k, dtype, activations=..., rotation=...)`."""
+
     def __init__(self, name: str, options: Options) -> None:
         super().__init__()
         self.name, self.options = name, options
@@ -134,13 +137,20 @@ class LinearMethod:
         n, k = sum(output_partition_sizes), input_size_per_partition
         rotation = self.options.rotation
         verdict = verdict_on_shards(k, rotation, input_size // k) if rotation else SERVED
-        verdict = verdict and self.verdict_on(layer, n, k, params_dtype)
+        activations, rotation = self.options.rounding(k)
+        verdict = (
+            verdict
+            and self.reads(layer, rotation)
+            and self.verdict_on(
+                self.options.format, n, k, params_dtype, activations=activations, rotation=rotation
+            )
+        )
         if not verdict:
             raise no_layer(self.name, name_of(layer), verdict.why)
         self.register(layer, n, k, params_dtype, extra.get("weight_loader"))
 
-    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        """Whether HK serves `layer`, whose weight is `[n, k]`."""
+    def reads(self, layer: Any, rotation: int) -> Verdict:
+        """Whether the engine lets HK read the weight of `layer` for itself, rotated or not."""
         raise NotImplementedError
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:

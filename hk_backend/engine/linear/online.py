@@ -9,8 +9,9 @@ import torch
 
 from hk_backend.engine.linear.kept import or_kept
 from hk_backend.engine.linear.options import Options
-from hk_backend.engine.linear.packed_layer import pack_layer
-from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
+from hk_backend.engine.linear.original import Original
+from hk_backend.engine.linear.route import attach
+from hk_backend.engine.linear.shards import CheckpointError, Shards, name_of
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.mx_scales import AT_ONCE, best_scales
@@ -33,16 +34,25 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
     """
     with or_kept(layer):
         check_finite(layer, weight)
-        format = FORMATS[options.format]
         activations, rotation = options.rounding(weight.shape[1])
-        if format.is_fp8:
-            scales = fp8_scales(weight, "channel", format.quantised_max)
-            codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
-        elif rotation:
-            codes, scales = rotated_codes(weight, options.format, rotation)
-        else:
-            codes, scales = quantize_mx(weight, options.format, scale_rounding="even")
-        pack_layer(layer, codes, options.format, scales, activations=activations, rotation=rotation)
+        codes, scales = quantised(weight, options.format, rotation)
+        name = name_of(layer)
+        original = Original(name, codes, options.format, scales, activations, None, rotation)
+        attach(layer, original.packed(), original)
+
+
+def quantised(
+    weight: torch.Tensor, format: str, rotation: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales of `weight` in a quantised format, FP8 with a scale per output channel."""
+    known = FORMATS[format]
+    if known.is_fp8:
+        scales = fp8_scales(weight, "channel", known.quantised_max)
+        codes, _ = quantize_fp8(weight, "channel", scales, dtype=known.dtype)
+        return codes, scales
+    if rotation:
+        return rotated_codes(weight, format, rotation)
+    return quantize_mx(weight, format, scale_rounding="even")
 
 
 def check_finite(layer: Any, weight: torch.Tensor) -> None:
@@ -51,8 +61,7 @@ def check_finite(layer: Any, weight: torch.Tensor) -> None:
     Raises:
         CheckpointError: a number in `weight` is not finite.
     """
-    names, widths = _parts(layer, len(weight))
-    for name, part in zip(names, weight.split(widths), strict=True):
+    for name, part in Shards.of(layer, len(weight)).rows("weight", weight):
         broken = ~part.isfinite()
         if bool(broken.any()):
             place = broken.nonzero()[0].tolist()
@@ -96,12 +105,6 @@ def check_arrived(layer: Any, shards: Collection[int]) -> None:
     Raises:
         CheckpointError: a shard was not loaded.
     """
-    for index, name in enumerate(_parts(layer)[0]):
+    for index, name in enumerate(Shards.of(layer).names("weight")):
         if index not in shards:
             raise CheckpointError(f"{name}: not in the checkpoint")
-
-
-def _parts(layer: Any, rows: int = 0) -> tuple[list[str], list[int]]:
-    """Names of the weight in the checkpoint, and the number of its `rows` under each name."""
-    names, widths = shard_names(layer, "weight"), shard_widths(layer) or [rows]
-    return (names, widths) if len(names) == len(widths) else (names[:1], [rows])

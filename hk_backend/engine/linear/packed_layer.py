@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.linear.checkpoint_tensors import (
+    check_weight,
+    checked_scales,
+    one_input_scale,
+)
 from hk_backend.engine.linear.kept import or_kept
-from hk_backend.engine.linear.route import ROUTE, Original, attach, is_attached
-from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
-from hk_backend.engine.linear.unset import check_scales, check_weight
+from hk_backend.engine.linear.original import Original
+from hk_backend.engine.linear.route import ROUTE, attach, is_attached
+from hk_backend.engine.linear.shards import CheckpointError, Shards, name_of
 from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import Verdict, refused
@@ -43,40 +48,40 @@ def pack_layer(
     scales: torch.Tensor | None = None,
     *,
     activations: str = "none",
-    input_scale: torch.Tensor | None = None,
+    static: bool = False,
     rotation: int = 0,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Packs `weight` and attaches it to `layer`; the arguments are those of `pack_weight`.
+    """Packs a loaded weight and attaches it to `layer`; other arguments are those of `pack_weight`.
 
     Args:
+        scales: as the checkpoint holds them, also one for each shard of a merged layer.
+        static: whether activations have a static scale, `layer.input_scale`, perhaps one for each
+            shard.
         names: the layer's names of the arguments "weight", "scales" and "input_scale" (default:
             "weight", "weight_scale", "input_scale").
 
     Raises:
-        CheckpointError: a tensor cannot be packed; the message has its checkpoint name. In a reload
-            (`hk_backend.engine.linear.kept`) the layer keeps its packed weight instead.
+        CheckpointError: a tensor is missing, or cannot be packed; the message has its checkpoint
+            name. In a reload (`hk_backend.engine.linear.kept`) the layer keeps its packed weight
+            instead.
     """
     called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
     called |= names or {}
-    weight, scales = weight.detach(), None if scales is None else scales.detach()
+    weight, shards, input_scale = weight.detach(), Shards.of(layer, len(weight)), None
     with or_kept(layer):
-        check_weight(layer, weight, called["weight"])
+        check_weight(shards, weight, called["weight"])
         if scales is not None:
-            check_scales(layer, weight, scales, called["scales"])
+            scales = checked_scales(shards, weight, scales.detach(), called["scales"])
+        if static:
+            input_scale = one_input_scale(shards, layer.input_scale)
+        original = Original(
+            name_of(layer), weight, format, scales, activations, input_scale, rotation
+        )
         try:
-            packed = pack_weight(
-                weight,
-                format,
-                scales,
-                activations=activations,
-                input_scale=input_scale,
-                rotation=rotation,
-            )
+            packed = original.packed()
         except WeightError as error:
-            raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
-        name = name_of(layer)
-        original = Original(name, weight, format, scales, activations, input_scale, rotation)
+            raise CheckpointError(_blame(shards, original, error, called)) from error
         attach(layer, packed, original)
 
 
@@ -131,20 +136,14 @@ TRIM_BYTES = 32 << 20
 
 
 def _blame(
-    layer: Any,
-    weight: torch.Tensor,
-    format: str,
-    scales: torch.Tensor | None,
-    error: WeightError,
-    called: Mapping[str, str],
+    shards: Shards, original: Original, error: WeightError, called: Mapping[str, str]
 ) -> str:
     """Text of the error of `pack_weight`, with the checkpoint's name of the tensor."""
-    parameter = called[error.argument]
-    names = shard_names(layer, parameter)
+    names, scales = shards.names(called[error.argument]), original.scales
     if len(names) > 1 and error.argument == "scales" and scales is not None:
-        for name, part in zip(names, shards_of(layer, weight, scales), strict=True):
+        for name, part in zip(names, shards.split(original.weight, scales), strict=True):
             try:
-                pack_weight(part[0], format, part[1])
+                pack_weight(part[0], original.format, part[1])
             except WeightError as of_shard:
                 return _renamed(of_shard, name)
     return _renamed(error, " + ".join(names))

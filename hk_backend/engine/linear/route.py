@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import cache, wraps
+from dataclasses import replace
+from functools import cache
 from typing import Any
 from weakref import WeakSet
 
@@ -23,43 +23,19 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
+from hk_backend.engine.linear.original import Original
 from hk_backend.ops.linear import SCHEMA, linear_of_flat, linear_shape
 from hk_backend.ops.registry import define, watched
-from hk_backend.reference import dequantize_rows
-from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import Outcome, routes
 from hk_backend.routing.shadow_check import ShadowCheck
 from hk_backend.terms.checks import bad
 from hk_backend.terms.packed_weight import HOST_LAYOUTS, PackedWeight
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
+from hk_backend.terms.weight_format import FORMATS
 
 ROUTE = "linear"
 PREFIX = "hk_"
 """Prefix of the buffers that hold a packed weight's tensors."""
-REFERENCE_ROWS = 8 * FP8_BLOCK
-"""Output features that the reference computes at once, which bounds its memory."""
-
-
-@dataclass(frozen=True)
-class Original:
-    """Origin of a layer's packed weight: the arguments of `pack_weight`, and the layer's `name`."""
-
-    name: str
-    weight: torch.Tensor
-    format: str
-    scales: torch.Tensor | None
-    activations: str
-    input_scale: torch.Tensor | None
-    rotation: int = 0
-
-    def rows(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight and scales of output features `[first, last)`; `first` is a multiple of 128."""
-        scales, weight = self.scales, self.weight
-        if scales is not None and scales.numel() > 1:
-            step = 1 if len(scales) == len(weight) else FP8_BLOCK
-            scales = scales[first // step : -(-last // step)]
-        return weight[first:last], scales
 
 
 class RoutedLinearError(RuntimeError):
@@ -194,9 +170,8 @@ def apply(
 
 
 def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wraps an engine's `compute(method, layer, x, bias)`; HK computes layers it has packed."""
+    """An engine's `compute(method, layer, x, bias)`, for which HK computes layers it has packed."""
 
-    @wraps(compute)
     def apply_packed(
         self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -222,7 +197,7 @@ def _routed_linear(
     tokens = x.numel() // k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
-        return _by_reference(x, _original_of(data), bias, out_dtype, x_scales)
+        return _original_of(data).multiply(x, bias, out_dtype, x_scales)
     device = device_for(x.device.type)
     weight = data, factors, block_scales, input_scale, ints
     out = linear_of_flat(x, weight, bias, out_dtype, x_scales, device)
@@ -231,13 +206,13 @@ def _routed_linear(
     check = _check_of(route)
     if not _measuring.get() and check.due(lambda: capturing):
         original = _original_of(data)
-        expected = _by_reference(x, original, bias, torch.float64, x_scales)
+        expected = original.multiply(x, bias, torch.float64, x_scales)
         why = check.linear(out, expected, original.name).why
         if why:
             if get_config().strict:
                 raise RoutedLinearError(why)
             routes.disable(route, why)
-            return _by_reference(x, original, bias, out_dtype, x_scales)
+            return original.multiply(x, bias, out_dtype, x_scales)
     return out
 
 
@@ -266,32 +241,3 @@ def _original_of(data: torch.Tensor) -> Original:
             found: Original = layer.__dict__["hk_original"]
             return found
     raise RuntimeError(f"route {ROUTE} is off, and without HK_CHECK nothing else has its weights")
-
-
-def _by_reference(
-    x: torch.Tensor,
-    original: Original,
-    bias: torch.Tensor | None,
-    dtype: torch.dtype,
-    x_scales: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """The reference's output, a few output features at a time, as it computes in float64."""
-    activations, input_scale = original.activations, original.input_scale
-    if x_scales is not None:
-        x, activations, input_scale = dequantize_rows(x, x_scales), "none", None
-    parts = []
-    for first in range(0, len(original.weight), REFERENCE_ROWS):
-        last = min(first + REFERENCE_ROWS, len(original.weight))
-        weight, scales = original.rows(first, last)
-        part = reference_linear(
-            x,
-            weight,
-            original.format,
-            scales,
-            activations=activations,
-            input_scale=input_scale,
-            bias=None if bias is None else bias[first:last],
-            rotation=original.rotation,
-        )
-        parts.append(part.to(dtype))
-    return torch.cat(parts, dim=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -18,17 +19,6 @@ class CheckpointError(ValueError):
 def name_of(layer: Any) -> str:
     """Name of a layer in its model, if the engine tells it, else of its class."""
     return getattr(layer, "prefix", "") or type(layer).__name__
-
-
-def shard_names(layer: Any, parameter: str) -> list[str]:
-    """Name of a parameter in the checkpoint; for a merged layer, one name for each shard."""
-    prefix = name_of(layer)
-    parent, _, own = prefix.rpartition(".")
-    mapping = getattr(getattr(layer, "quant_config", None), "packed_modules_mapping", None) or {}
-    modules = mapping.get(own) or MERGED.get(own) or [own]
-    if len(modules) != len(shard_widths(layer) or [0]):
-        modules = [own]
-    return [".".join(filter(None, (parent, module, parameter))) for module in modules]
 
 
 def merged_names(layer: str, merged: Mapping[str, list[str]] | None) -> list[str]:
@@ -55,12 +45,42 @@ def shard_widths(layer: Any) -> list[int] | None:
     return None if widths is None else list(widths)
 
 
-def shards_of(
-    layer: Any, weight: torch.Tensor, scales: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields weight and scales of each shard of a merged layer; two shards may share a block."""
-    widths = shard_widths(layer) or [len(weight)]
-    step = 1 if len(scales) == len(weight) else FP8_BLOCK
-    for width, end in zip(widths, accumulate(widths), strict=True):
-        rows = slice((end - width) // step, -(-end // step))
-        yield weight[end - width : end], scales[rows]
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a layer; one if it is not merged.
+
+    Args:
+        modules: names of the shards in the checkpoint; the layer's own if those are not known.
+        widths: output features of each shard on this rank.
+    """
+
+    modules: list[str]
+    widths: list[int]
+
+    @classmethod
+    def of(cls, layer: Any, features: int = 0) -> Shards:
+        """The shards of `layer`, which has so many output features on this rank."""
+        widths = shard_widths(layer) or [features]
+        quantised = getattr(layer, "quant_config", None)
+        mapping = getattr(quantised, "packed_modules_mapping", None)
+        modules = merged_names(name := name_of(layer), mapping)
+        return cls(modules if len(modules) == len(widths) else [name], widths)
+
+    def names(self, parameter: str) -> list[str]:
+        """Names of a parameter in the checkpoint."""
+        return [f"{module}.{parameter}" for module in self.modules]
+
+    def rows(self, parameter: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the rows of a parameter `[N, ...]`, and their name in the checkpoint."""
+        names = self.names(parameter)
+        parts = tensor.split(self.widths) if len(names) == len(self.widths) else (tensor,)
+        yield from zip(names, parts, strict=True)
+
+    def split(
+        self, weight: torch.Tensor, scales: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yields weight and scales of each shard; two shards may share a block."""
+        step = 1 if len(scales) == len(weight) else FP8_BLOCK
+        for width, end in zip(self.widths, accumulate(self.widths), strict=True):
+            rows = slice((end - width) // step, -(-end // step))
+            yield weight[end - width : end], scales[rows]

@@ -6,7 +6,6 @@ Nothing else then reads the table, and it is released: the model's largest tenso
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -51,9 +50,8 @@ def rows_of(table: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def in_head_or(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wraps an engine's `embedding(method, layer, ids)`; a layer that shares a head uses it."""
+    """An engine's `embedding(method, layer, ids)`, for which a layer that shares a head uses it."""
 
-    @wraps(original)
     def embedding(self: Any, layer: Any, ids: torch.Tensor) -> torch.Tensor:
         return rows_of(layer, ids) if is_shared(layer) else original(self, layer, ids)
 

@@ -1,4 +1,4 @@
-"""Plans per batch which rows HK computes, with the parent's metadata and before any layer runs.
+"""Describes a batch of SGLang's for HK's planner, before any layer runs.
 
 SGLang's scheduler may change its page tables once the metadata of a step is made, so HK copies what
 it needs of them here. Nothing waits for the device, as lengths are known on the host.
@@ -6,16 +6,16 @@ it needs of them here. Nothing waits for the device, as lengths are known on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from hk_backend.engine.attention import Step, plan_step
-from hk_backend.engine.rows import Selection, prefill_tokens, select, split_rows
+from hk_backend.engine.batch_plan import Batch, BatchPlan, left_whole, plan_batch
+from hk_backend.engine.rows import Selection
+from hk_backend.terms.prefill_step import PrefillStep
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
@@ -26,131 +26,87 @@ MODES_OF_THE_PARENT = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """HK's part in one batch.
-
-    With a `refusal` the parent computes the whole batch. Otherwise HK computes the rows `mine`, and
-    the parent the rows `theirs`.
+@dataclass(frozen=True, eq=False)
+class PlannedBatch:
+    """A `ForwardBatch` with its plan.
 
     Args:
-        dummy: whether the tokens are not a user's.
-        tokens: HK's prefill tokens.
-        left: the parent's prefill tokens, by reason; None: not known on the host.
         num_tokens: tokens of the whole batch, without padding.
-        paged: whether HK reads its keys from the pool.
-        mine: HK's rows.
-        step: plan of HK's rows, with a block table only if `paged`; None: HK serves no layer.
-        window_step: `step` with the block table of the pool of sliding-window layers.
+        window_step: `plan.step` with the block table of the pool of sliding-window layers.
         window_slots: slots that sliding-window layers write.
-        theirs: the parent's rows; None: there are none.
     """
 
     batch: Any
-    refusal: str = ""
-    dummy: bool = False
-    tokens: int = 0
-    left: Mapping[str, int] | None = None
+    plan: BatchPlan
     num_tokens: int = 0
-    paged: bool = False
-    mine: Selection | None = None
-    step: Step | None = None
-    window_step: Step | None = None
+    window_step: PrefillStep | None = None
     window_slots: torch.Tensor | None = None
-    theirs: Selection | None = None
-
-    def left_because(self, why: str, tokens: int) -> Mapping[str, int]:
-        """Prefill tokens of a call that the parent computes, by reason.
-
-        The reason is `why`, or that of the rows. `tokens` are the call's tokens.
-        """
-        if self.left is None:
-            return {why: tokens}
-        return self.left if why == self.refusal else {why: self.tokens + sum(self.left.values())}
 
 
-def plan_batch(
+def plan_forward_batch(
     batch: Any,
     pool: Any,
     req_to_token: torch.Tensor,
-    reads_back: bool,
-    why_slower: Callable[[int], str] | None = None,
-    serves: bool = True,
-    cache_refusal: str = "",
     off: str = "",
-) -> Plan | None:
+    **plan_arguments: Any,
+) -> PlannedBatch | None:
     """Plans a `ForwardBatch`; None if it holds no prefill.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
-        reads_back: whether tokens of the batch itself are read from the pool, if HK can read it.
-        why_slower: for the tokens of the longest prompt, the reason why SGLang is faster in all
-            layers; empty if HK is faster in some. None: not measured.
-        serves: whether HK serves any layer; if not, there may be no device to plan for.
-        cache_refusal: reason why HK cannot read the pool; empty if it can.
         off: reason why the route is switched off; empty if it is on.
+        plan_arguments: those of `plan_batch`.
     """
     if batch.forward_mode in (ForwardMode.DECODE, ForwardMode.IDLE):
         return None
-    query_lens, cached = batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu
-    starts = np.cumsum([0, *(query_lens or ())])
+    query_lens = batch.extend_seq_lens_cpu
+    starts = None if query_lens is None else np.cumsum([0, *query_lens])
     refusal = off or refuse_batch(batch)
-    if refusal:
-        known = query_lens is not None
-        return Plan(batch, refusal, left={refusal: prefill_tokens(starts)} if known else None)
+    if refusal or starts is None:
+        return PlannedBatch(batch, left_whole(refusal, starts))
+    pages = PageTable(batch, pool, req_to_token)
+    lengths = np.diff(starts) + np.array(batch.extend_prefix_lens_cpu)
     # rows that verify drafts come in batches with a mode of their own
-    split = split_rows(starts, np.diff(starts) + np.array(cached), cache_refusal=cache_refusal)
-    if not split.tokens:
-        return Plan(batch, next(iter(split.left)), left=split.left) if split.left else None
-    refusal = why_slower(split.longest) if why_slower else ""
-    if refusal:
-        return Plan(batch, refusal, left={refusal: prefill_tokens(starts)})
-    device = batch.seq_lens.device
-    mine, theirs = (select(rows, starts, device) for rows in (split.mine, split.theirs))
-    assert mine is not None
-    plan = Plan(
-        batch,
-        tokens=split.tokens,
-        left=split.left,
-        num_tokens=int(starts[-1]),
-        paged=split.reads_cache or (reads_back and not cache_refusal),
-        mine=mine,
-        theirs=theirs,
-    )
-    return _with_steps(plan, pool, req_to_token) if serves else plan
-
-
-def _with_steps(plan: Plan, pool: Any, req_to_token: torch.Tensor) -> Plan:
-    """Adds HK's rows on the device to the plan."""
-    batch, mine = plan.batch, plan.mine
-    assert mine is not None
-    rows = len(batch.extend_seq_lens_cpu)
-    query_lens = mine.of_rows(batch.extend_seq_lens[:rows])
-    starts = torch.zeros(len(query_lens) + 1, dtype=torch.int32, device=query_lens.device)
-    torch.cumsum(query_lens, 0, out=starts[1:])
-    end = mine.num_tokens
-    if isinstance(mine.tokens, slice):
-        starts += mine.tokens.start
-        end = mine.tokens.stop
-    seq_lens = mine.of_rows(batch.seq_lens[:rows]).to(torch.int32)
+    plan = plan_batch(Batch(starts, lengths, pages.seq_lens, pages.of_rows), **plan_arguments)
+    if plan is None:
+        return None
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
-    table = window_table = longest = None
-    if plan.paged:
-        requests = mine.of_rows(batch.req_pool_indices[:rows])
-        lengths = np.add(batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu)
-        longest = int(lengths[mine.on_host].max())
-        slots = page_slots(requests, req_to_token, seq_lens, pool.page_size, longest)
-        table = (slots // pool.page_size).to(torch.int32)
-        if to_window is not None:
-            window_table = (to_window(slots) // pool.page_size).to(torch.int32)
-    step = plan_step(starts, end, seq_lens, table, longest, mine.gathered)
-    return replace(
-        plan,
-        step=step,
-        window_step=None if window_table is None else step.with_block_table(window_table),
-        window_slots=None if to_window is None else to_window(batch.out_cache_loc),
-    )
+    window_step = window_slots = None
+    if plan.step is not None and to_window is not None:
+        window_slots = to_window(batch.out_cache_loc)
+        if plan.reads_cache:
+            window_step = plan.step.with_block_table(pages.numbers(to_window(pages.slots)))
+    return PlannedBatch(batch, plan, int(starts[-1]), window_step, window_slots)
+
+
+class PageTable:
+    """The pages of a batch's requests.
+
+    Attributes:
+        seq_lens: `[rows]`, keys of each row.
+        slots: see `page_slots`, for the rows of the last `of_rows`.
+    """
+
+    slots: torch.Tensor
+
+    def __init__(self, batch: Any, pool: Any, req_to_token: torch.Tensor) -> None:
+        rows = len(batch.extend_seq_lens_cpu)
+        self.seq_lens: torch.Tensor = batch.seq_lens[:rows]
+        self._requests = batch.req_pool_indices[:rows]
+        self._page_size, self._req_to_token = pool.page_size, req_to_token
+
+    def of_rows(self, rows: Selection, longest: int) -> torch.Tensor:
+        """Page numbers of these rows, int32 `[rows, max_pages]`."""
+        requests, seq_lens = rows.of_rows(self._requests), rows.of_rows(self.seq_lens)
+        lengths = seq_lens.to(torch.int32)
+        self.slots = page_slots(requests, self._req_to_token, lengths, self._page_size, longest)
+        return self.numbers(self.slots)
+
+    def numbers(self, slots: torch.Tensor) -> torch.Tensor:
+        """Numbers of the pages that hold `slots`."""
+        pages: torch.Tensor = slots // self._page_size
+        return pages.to(torch.int32)
 
 
 def page_slots(

@@ -23,7 +23,7 @@ class Caches:
     """
 
     def __init__(self, pool: Any, parent: Parent, dtype: torch.dtype) -> None:
-        self._pool = pool
+        self.pool = pool
         self._parent = parent
         self._dtype = dtype
         self._known: dict[int, tuple[torch.Tensor, PagedKV]] = {}
@@ -31,26 +31,26 @@ class Caches:
     @property
     def narrowed(self) -> bool:
         """Whether the pool's dtype differs from the model's."""
-        return bool(self._pool.dtype != self._dtype)
+        return bool(self.pool.dtype != self._dtype)
 
     def paged(self, layer_id: int) -> PagedKV:
         """Description of the layer's part of the pool, made once per tensor that the pool holds."""
         # ask each time: the pool waits here for a layer that is being loaded
-        key, value = self._pool.get_kv_buffer(layer_id)
+        key, value = self.pool.get_kv_buffer(layer_id)
         known = self._known.get(layer_id)
         if known and (known[0] is key or _is_bound_alike(known[0], key)):
             return known[1]
-        cache = read_pool(self._pool, layer_id, key, value)
+        cache = read_pool(self.pool, layer_id, key, value)
         self._known[layer_id] = key, cache
         return cache
 
     def write(self, layer: Any, place: Any, k: torch.Tensor, v: torch.Tensor) -> None:
         """Writes keys and values to the pool by its own writer, divided by the parent's scales."""
         scales = self._parent.scales(layer)
-        if self._pool.dtype == k.dtype or not any(s is not None for s in scales):
-            self._pool.set_kv_buffer(layer, place, k, v)
+        if self.pool.dtype == k.dtype or not any(s is not None for s in scales):
+            self.pool.set_kv_buffer(layer, place, k, v)
         else:  # the writer divides in place
-            self._pool.set_kv_buffer(layer, place, k.clone(), v.clone(), *scales)
+            self.pool.set_kv_buffer(layer, place, k.clone(), v.clone(), *scales)
 
     def read_scales(self, layer: Any) -> tuple[Any, Any]:
         """Factors by which the operator multiplies an FP8 pool's keys and values."""

@@ -14,6 +14,7 @@ from typing import Any
 from hk_backend.config import get_config
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
+from hk_backend.engine.contract import why_unknown
 from hk_backend.engine.patching import wrap
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing.routes import routes
@@ -28,9 +29,8 @@ def register_attention() -> str:
     """Replaces the factories; returns the reason why not, or nothing. Harmless to call again."""
     from hk_sglang.contract import check_engine
 
-    verdict = check_engine()
-    if not verdict:
-        return f"SGLang is not one the plugin knows: {verdict.why}"
+    if why := why_unknown("SGLang", check_engine()):
+        return why
     from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 
     from hk_sglang import serving

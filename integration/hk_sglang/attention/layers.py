@@ -1,19 +1,27 @@
-"""Decides whether HK serves a layer, a `RadixAttention` as a model makes it, by HK's envelope."""
+"""Decides whether HK serves a layer of a model, a `RadixAttention`, and remembers the answer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
+from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import PrefillRoute, ask
 from hk_backend.engine.evidence import Decision
+from hk_backend.engine.strict import refuse
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict
+from hk_sglang.attention.caches import Caches
+from hk_sglang.attention.contest import Evidence
+from hk_sglang.attention.parents import Parent
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
+
+logger = loggers.of("sglang", "attention")
 
 
 @dataclass
@@ -44,6 +52,63 @@ class ServedLayer:
         if self._sinks_refusal is None:
             self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
         return self._sinks_refusal
+
+
+class ServedLayers(dict[Any, ServedLayer]):
+    """The knowledge of HK about a model's layers, each found once; its cache is proven then.
+
+    Args:
+        cache: the pool.
+        dtype: dtype of the model's activations.
+        device_type: torch's device type, `cuda` on ROCm.
+        evidence: decides who computes a layer; None: HK does wherever it can.
+    """
+
+    def __init__(
+        self, cache: Caches, dtype: torch.dtype, device_type: str, evidence: Evidence | None
+    ) -> None:
+        super().__init__()
+        self._cache, self._evidence = cache, evidence
+        self._dtype, self._device_type = dtype, device_type
+
+    def __missing__(self, layer: Any) -> ServedLayer:
+        served = judge(layer, self._cache.pool, self._dtype, self._device_type)
+        self[layer] = served
+        if not served.refusal and not served.cache_refusal:
+            served.cache_refusal = self._cache.prove(layer)
+        if not served.refusal and self._evidence:
+            served.decision = self._evidence.decision_on(layer, served.request)
+            served.refusal = served.decision.somewhere.why
+        refuse(served.refusal or served.cache_refusal)
+        return served
+
+    def cache_refusal(self) -> str:
+        """Reason why HK cannot read the cache of a layer that it serves; empty if it can."""
+        served = [layer for layer in self.values() if not layer.refusal]
+        return next((layer.cache_refusal for layer in served if layer.cache_refusal), "")
+
+    def serves(self) -> bool:
+        """Whether HK serves any layer."""
+        return any(not layer.refusal for layer in self.values())
+
+    def log(self, name: str, parent: Parent) -> None:
+        """Logs in one line what is routed, and in one line each reason why layers are not."""
+        left = Counter(layer.refusal for layer in self.values() if layer.refusal)
+        served = len(self) - left.total()
+        if served:
+            device = device_for(self._device_type).name
+            said = "hk_backend: prefill attention of %d layers is computed by HK on %s, beside %s"
+            logger.info(said, served, device, name)
+        if not self:
+            logger.warning("hk_backend: no attention layers that HK knows; %s serves all", name)
+        capped = any(layer.request.logits_soft_cap for layer in self.values())
+        if served and capped and not parent.caps_logits:
+            said = "hk_backend: %s leaves out the model's logit cap, in decode too; HK has it"
+            logger.warning(said, name)
+        for why, layers in left.items():
+            logger.warning("hk_backend: %d layers left to %s: %s", layers, name, why)
+        for why in {layer.cache_refusal for layer in self.values()} - {""}:
+            logger.warning("hk_backend: requests with cached tokens are left to %s: %s", name, why)
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -80,7 +145,7 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
         sliding_window=arguments["sliding_window"],
         logits_soft_cap=arguments["logits_soft_cap"],
     )
-    served = ServedLayer(request, arguments, PrefillRoute(loggers.of("sglang", "attention")))
+    served = ServedLayer(request, arguments, PrefillRoute(logger))
     served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
     if not served.refusal:
         served.in_window_pool = is_window_layer(pool, layer.layer_id)

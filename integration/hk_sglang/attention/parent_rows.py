@@ -41,9 +41,9 @@ class ParentRows:
         """
         q, k, v = (self.rows.of_tokens(tensor) for tensor in (q, k, v))
         part = self.parent.forward_extend(q, k, v, layer, self.batch, False, **extra)
-        room = self.rows.room(out)
+        room = self.rows.output_for(out)
         room.copy_(part.reshape(room.shape))
-        self.rows.put(room, out)
+        self.rows.scatter(room, out)
 
 
 def parent_rows(parent: Any, backend: Any, batch: Any, rows: Selection) -> ParentRows:

@@ -6,7 +6,8 @@ arrivals.py      parameters that are empty except while they are loaded
 unquantized.py   layers of bf16, fp16 and fp32 checkpoints
 head.py          the LM head, and embeddings that act as one
 schemes.py       a quantised layer's formats and scales, from SGLang's configurations
-checkpoints.py   layers of quantised checkpoints
+checkpoints.py   layers of quantised checkpoints: which of them get HK's method
+methods.py       HK's method for them
 rotated.py       layers with rotated weights, which only HK serves
 sizes.py         tensors that are too short
 quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4

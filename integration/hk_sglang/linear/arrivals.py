@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from sglang.srt.layers.parameter import BasevLLMParameter
 
+from hk_backend.engine.linear.checkpoint_tensors import UNSET, UNSET_CODES
 from hk_backend.engine.linear.online import shard_indices
 from hk_backend.engine.linear.packed_layer import return_memory
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError, shard_widths
-from hk_backend.engine.linear.unset import UNSET, UNSET_CODES
 
 
 @contextmanager

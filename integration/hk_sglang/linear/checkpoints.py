@@ -1,56 +1,20 @@
-"""Layers of quantised checkpoints, for which HK's method replaces SGLang's if HK serves them.
-
-The layer gets the checkpoint's own tensors, every shard with its own scale. Once all are loaded,
-they are packed and released. SGLang's method computes the layers that HK does not serve.
-"""
+"""Layers of quantised checkpoints, for which HK's method replaces SGLang's if HK serves them."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from sglang.srt.layers import linear
 from sglang.srt.layers.linear import LinearBase
-from sglang.srt.layers.parameter import (
-    BlockQuantScaleParameter,
-    ChannelQuantScaleParameter,
-    GroupQuantScaleParameter,
-    ModelWeightParameter,
-    PerTensorScaleParameter,
-)
-from sglang.srt.layers.quantization.base_config import LinearMethodBase
 
-from hk_backend.engine import loggers
 from hk_backend.engine.foreign import foreign
-from hk_backend.engine.linear.contest import Multiply, stand_in
-from hk_backend.engine.linear.options import no_layer
-from hk_backend.engine.linear.packed_layer import pack_layer
-from hk_backend.engine.linear.rotated import (
-    RotationError,
-    no_other,
-    only_hk,
-    verdict_on_shards,
-)
-from hk_backend.engine.linear.route import apply
-from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdict_on_blocks
-from hk_backend.engine.linear.shards import name_of
-from hk_backend.engine.linear.unset import mark_unset
-from hk_backend.engine.patching import MARK
-from hk_backend.ops import LinearRequest
-from hk_backend.terms.verdict import Verdict, refused
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
-from hk_sglang.linear.arrivals import give_memory, releasing
-from hk_sglang.linear.contest import verdict_by_contest
+from hk_backend.engine.linear.rotated import RotationError, no_other
+from hk_backend.engine.patching import wrap
 from hk_sglang.linear.ignored import note_ignored
-from hk_sglang.linear.layer import READ, read_by_models, verdict_on
+from hk_sglang.linear.methods import HKLinearMethod
 from hk_sglang.linear.rotated import checked_method, rotation_of_layer
-from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
-from hk_sglang.linear.sizes import whole_tensors
-from hk_sglang.linear.stock import Stock, create, fill, product_of
-
-logger = loggers.of("sglang", "linear")
+from hk_sglang.linear.schemes import CONFIGS, NotServed, Scheme, scheme_of
+from hk_sglang.linear.stock import Stock, left_to_sglang
 
 
 def install() -> None:
@@ -60,36 +24,27 @@ def install() -> None:
         if name not in known:
             known.append(name)
     for config in CONFIGS:
-        original = config.get_quant_method
-        if not hasattr(original, MARK):
-            config.get_quant_method = _choosing(original)
+        wrap(config, "get_quant_method", _method_of)
 
 
-def _choosing(original: Any) -> Any:
-    theirs = foreign(original, "sglang")
+def _method_of(original: Any, config: Any, layer: Any, prefix: str) -> Any:
+    def stock(layer: Any) -> Any:
+        return original(config, layer, prefix)
 
-    @functools.wraps(original)
-    def get_quant_method(self: Any, layer: Any, prefix: str) -> Any:
-        def stock(layer: Any) -> Any:
-            return original(self, layer, prefix)
-
-        if not isinstance(layer, LinearBase):
-            return checked_method(stock(layer), self, layer, prefix)
-        note_ignored(self, prefix)
-        try:
-            scheme = _scheme(self, layer, prefix, theirs)
-        except RotationError:
-            raise
-        except Left as left:
-            if left.args:
-                return left_to_sglang(layer, prefix, str(left), stock)
-            return stock(layer)
-        except Exception as error:  # SGLang has an error of its own for such a configuration
-            return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
-        return HKLinearMethod(scheme, Stock(stock, type(self).__name__))
-
-    setattr(get_quant_method, MARK, original)
-    return get_quant_method
+    if not isinstance(layer, LinearBase):
+        return checked_method(stock(layer), config, layer, prefix)
+    note_ignored(config, prefix)
+    try:
+        scheme = _scheme(config, layer, prefix, foreign(original, "sglang"))
+    except RotationError:
+        raise
+    except NotServed as left:
+        if left.args:
+            return left_to_sglang(layer, prefix, str(left), stock)
+        return stock(layer)
+    except Exception as error:  # SGLang has an error of its own for such a configuration
+        return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
+    return HKLinearMethod(scheme, Stock(stock, type(config).__name__))
 
 
 def _scheme(config: Any, layer: Any, prefix: str, theirs: str) -> Scheme:
@@ -99,211 +54,12 @@ def _scheme(config: Any, layer: Any, prefix: str, theirs: str) -> Scheme:
         theirs: another plugin's function that chooses methods in place of SGLang's; or empty.
 
     Raises:
-        Left: HK does not serve such a layer.
+        NotServed: HK does not serve such a layer.
     """
     rotation = rotation_of_layer(config, layer, prefix)
     with no_other(prefix, rotation):
         if theirs:
             why = f"{type(config).__name__}.get_quant_method is another plugin's: {theirs}"
-            raise Left(why)
+            raise NotServed(why)
         scheme = scheme_of(config, layer, prefix)
         return scheme.rotated(rotation) if rotation else scheme
-
-
-def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[Any], Any]) -> Any:
-    """SGLang's own method for `layer`; if there is none, the log has both reasons."""
-    layer.__dict__["hk_left"] = why
-    try:
-        return stock(layer)
-    except Exception:
-        logger.error("hk_backend: %s is left to SGLang, which stops there: %s", name, why)
-        raise
-
-
-class HKMethod(LinearMethodBase):  # type: ignore[misc]
-    """The base of HK's methods."""
-
-    def __init__(self) -> None:
-        # SGLang's loader asks a method's configuration for the size of blocks
-        self.quant_config = self
-        self.weight_block_size = [FP8_BLOCK, FP8_BLOCK]
-
-    def apply(self, layer: Any, x: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Computes the layer.
-
-        Args:
-            x: rows; or FP8 codes that a model's fused kernel has made of them. SGLang passes codes
-                with their scales, and perhaps the dtype of the rows.
-        """
-        if not isinstance(x, tuple):
-            return apply(layer, x, bias)
-        codes, scales, *rest = x
-        dtype = rest[0] if rest and isinstance(rest[0], torch.dtype) else layer.params_dtype
-        return apply(layer, codes, bias, dtype, scales)
-
-
-class HKLinearMethod(HKMethod):
-    """The method for layers of a checkpoint with quantised weights.
-
-    Args:
-        stock: SGLang's own method, for a layer that HK does not serve.
-        name: name of HK's method, if there is no `stock`.
-    """
-
-    def __init__(self, scheme: Scheme, stock: Stock | None = None, name: str = "") -> None:
-        super().__init__()
-        self.scheme, self.stock, self.name = scheme, stock, name
-
-    def create_weights(
-        self,
-        layer: Any,
-        input_size_per_partition: int,
-        output_partition_sizes: list[int],
-        input_size: int,
-        output_size: int,
-        params_dtype: torch.dtype,
-        **extra: Any,
-    ) -> None:
-        """Creates the parameters of a layer, for HK or SGLang.
-
-        Raises:
-            ValueError, RotationError: HK does not serve the layer and nothing else can compute it.
-        """
-        sizes = {
-            "input_size_per_partition": input_size_per_partition,
-            "output_partition_sizes": output_partition_sizes,
-            "input_size": input_size,
-            "output_size": output_size,
-            "params_dtype": params_dtype,
-        }
-        widths, k = output_partition_sizes, input_size_per_partition
-        n = sum(widths)
-        verdict = self._verdict(layer, n, k, params_dtype)
-        if verdict and self.scheme.scale_kind == "block":
-            verdict = _blocks_verdict(widths, output_size // n, k, input_size // k)
-        rotation = self.scheme.rotation
-        if rotation:
-            verdict = verdict_on_shards(k, rotation, input_size // k) and verdict
-        if not verdict and self.stock is None:
-            raise no_layer(self.name, name_of(layer), verdict.why)
-        if not verdict and rotation:
-            raise only_hk(name_of(layer), rotation, verdict.why)
-        if verdict and self.stock is not None and not rotation:
-            sides = functools.partial(self._sides, layer, self.stock, sizes | extra)
-            theirs = f"{self.stock.name}{', static' if self.scheme.static else ''}"
-            verdict = verdict_by_contest(self._request(n, k, params_dtype), theirs, sides)
-        if verdict:
-            layer.logical_widths = widths
-            self._register(layer, n, k, extra["weight_loader"])
-            return
-        assert self.stock is not None
-        method = left_to_sglang(layer, name_of(layer), verdict.why, self.stock.make)
-        create(layer, method, sizes | extra)
-
-    def _sides(
-        self, layer: Any, stock: Stock, arguments: dict[str, Any]
-    ) -> tuple[torch.nn.Module, Multiply]:
-        """Both ways to compute `layer`, with random values of its sizes.
-
-        Raises:
-            NoContest: SGLang cannot compute it.
-        """
-        widths: list[int] = arguments["output_partition_sizes"]
-        k: int = arguments["input_size_per_partition"]
-        ours = stand_in(layer)
-        ours.logical_widths = widths
-        self._register(ours, sum(widths), k, arguments["weight_loader"])
-        fill(ours)
-        self._pack(
-            ours, ours.get_parameter(self.scheme.weight), ours.get_parameter(self.scheme.scales[0])
-        )
-        return ours, product_of(stand_in(layer), stock, arguments)
-
-    def _request(self, n: int, k: int, dtype: torch.dtype) -> LinearRequest:
-        scheme, device_type = self.scheme, torch.get_default_device().type
-        return LinearRequest(
-            device_type, dtype, scheme.format, n, k, scheme.activations, scheme.scale_kind
-        )
-
-    def _verdict(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        if read_by_models(layer):
-            return refused(READ)
-        scheme = self.scheme
-        return verdict_on(
-            scheme.format,
-            n,
-            k,
-            dtype,
-            activations=scheme.activations,
-            scale_kind=scheme.scale_kind,
-            rotation=scheme.rotation,
-        )
-
-    def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:
-        scheme, format = self.scheme, FORMATS[self.scheme.format]
-        codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
-        rows = whole_tensors(layer, loader)
-        weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=rows)
-        layer.register_parameter(scheme.weight, weight)
-        shards = len(layer.logical_widths)
-        make = _scale_maker(scheme, layer, n, k, loader)
-        for name in scheme.scales:  # the same memory under each name that a model may use
-            layer.register_parameter(name, make())
-        if scheme.static:
-            inputs = torch.empty(shards, dtype=torch.float32)
-            layer.register_parameter(
-                "input_scale", PerTensorScaleParameter(data=inputs, weight_loader=loader)
-            )
-        mark_unset(layer)
-
-    def process_weights_after_loading(self, layer: Any) -> None:
-        scheme = self.scheme
-        tensors = scheme.weight, *scheme.scales, "input_scale"
-        held = [layer._parameters[name] for name in tensors if name in layer._parameters]
-        if not any(parameter.numel() for parameter in held):
-            return  # packed by an earlier call, and nothing was loaded since
-        with releasing(layer, *tensors, shared=scheme.scales):
-            for parameter in held:
-                give_memory(parameter)
-            self._pack(layer, held[0].data, held[1].data)
-
-    def _pack(self, layer: Any, weight: torch.Tensor, scales: torch.Tensor) -> None:
-        scheme = self.scheme
-        if scheme.scale_kind in ("tensor", "channel"):
-            scales = as_channels(layer, scales)
-        pack_layer(
-            layer,
-            weight,
-            scheme.format,
-            scales,
-            activations=scheme.activations,
-            input_scale=one_input_scale(layer) if scheme.static else None,
-            rotation=scheme.rotation,
-            names={"weight": scheme.weight, "scales": scheme.scales[0]},
-        )
-
-
-def _blocks_verdict(widths: list[int], n_ranks: int, k: int, k_ranks: int) -> Verdict:
-    """Whether the 128x128 blocks of a rank's part match its scales."""
-    if k_ranks > 1 and k % FP8_BLOCK:
-        return refused(f"{k} input features on a rank do not end on a block of {FP8_BLOCK}")
-    return verdict_on_blocks(widths, n_ranks)
-
-
-def _scale_maker(
-    scheme: Scheme, layer: Any, n: int, k: int, loader: Any
-) -> Callable[[], torch.nn.Parameter]:
-    """Returns a maker of parameters, with shared memory, for the scales of a weight `[n, k]`."""
-    if scheme.scale_kind == "tensor":
-        data = torch.empty(len(layer.logical_widths), dtype=torch.float32)
-        return lambda: PerTensorScaleParameter(data=data, weight_loader=loader)
-    rows = whole_tensors(layer, loader, FP8_BLOCK if scheme.scale_kind == "block" else 1)
-    if scheme.scale_kind == "channel":
-        data = torch.empty((n, 1) if scheme.column else (n,), dtype=torch.float32)
-        return lambda: ChannelQuantScaleParameter(data=data, output_dim=0, weight_loader=rows)
-    if scheme.scale_kind == "block":
-        blocks = -(-n // FP8_BLOCK), -(-k // FP8_BLOCK)
-        data, kind = torch.empty(blocks, dtype=torch.float32), BlockQuantScaleParameter
-    else:
-        data, kind = torch.empty(n, k // MX_BLOCK, dtype=torch.uint8), GroupQuantScaleParameter
-    return lambda: kind(data=data, input_dim=1, output_dim=0, weight_loader=rows)

@@ -1,12 +1,11 @@
 """Measures whether HK or SGLang is faster for a linear layer, before the layer is packed.
 
 SGLang's side is its own method, as it was before HK changed it, over a stand-in for the layer. Both
-sides compute without a bias. A layer's answer is kept, so new weights are never measured.
+sides compute without a bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,13 +13,12 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization import unquant
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine.evidence import Contest, Decision
 from hk_backend.engine.linear.contest import (
+    Contests,
     Multiply,
-    contest_of,
-    decide_linear,
-    rows_up_to,
+    Sides,
     stand_in,
+    with_own_tensors,
 )
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
 from hk_backend.engine.patching import MARK
@@ -29,21 +27,35 @@ from hk_backend.terms.verdict import Verdict
 from hk_sglang.limits import batch_tokens, running_requests
 from hk_sglang.ranks import tensor_parallel
 
-ENGINE = "SGLang"
-Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
-"""Makes a stand-in with HK's weight attached, and SGLang's own product; may raise `NoContest`."""
 HEAD_ROWS = 64
 """Most rows of an LM head that are measured: it sees one token of each running request."""
 
 
 def why_slower(layer: Any) -> str:
     """Reason why SGLang computes the unquantised `layer`, not HK; empty if HK does."""
-    return _once(layer, lambda: _unquantized(layer))
+    method = layer.quant_method
+
+    def sides() -> tuple[torch.nn.Module, Multiply]:
+        theirs = with_own_tensors(layer)
+        stock(type(method).process_weights_after_loading)(method, theirs)
+        compute = stock(type(method).apply)
+        return packed(layer), lambda x: compute(method, theirs, x)
+
+    return CONTESTS.why_slower(layer, _with_kernel(type(method).__name__), _request(layer), sides)
 
 
 def why_head_slower(head: Any, model: torch.nn.Module) -> str:
-    """Reason why SGLang computes `model`'s LM head from the table itself; empty if HK does."""
-    return _once(head, lambda: _head(head, model))
+    """Reason why SGLang computes `model`'s LM head from the table itself; empty if HK does.
+
+    SGLang's side needs no stand-in, as a head keeps its table.
+    """
+    processor = next(each for each in model.modules() if isinstance(each, LogitsProcessor))
+    compute = stock(LogitsProcessor._compute_lm_head)
+
+    def sides() -> tuple[torch.nn.Module, Multiply]:
+        return packed(head), lambda x: compute(processor, x, head)
+
+    return CONTESTS.why_slower(head, "LogitsProcessor", _request(head), sides, is_head=True)
 
 
 def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Verdict:
@@ -52,60 +64,21 @@ def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Ver
     Args:
         theirs: name of the configuration that chooses SGLang's method.
     """
-
-    def contest() -> Contest:
-        return contest_of(*sides(), request, rows_up_to(batch_tokens()))
-
-    return decide_linear(ENGINE, _with_kernel(theirs), request, contest, tensor_parallel()).verdict
+    return CONTESTS.decide(_with_kernel(theirs), request, sides).verdict
 
 
-def _once(layer: Any, decision_on: Callable[[], Decision]) -> str:
-    decision = layer.__dict__.get("hk_decision")
-    if decision is None:
-        decision = layer.__dict__["hk_decision"] = decision_on()
-    why: str = decision.verdict.why
-    return why
+def largest_batch(is_head: bool) -> int:
+    """Most rows that a layer computes at once: tokens, or requests for a head."""
+    return running_requests(HEAD_ROWS) if is_head else batch_tokens()
 
 
-def _unquantized(layer: Any) -> Decision:
-    method, request = layer.quant_method, _request(layer)
-
-    def contest() -> Contest:
-        theirs = with_own_weight(layer)
-        stock(type(method).process_weights_after_loading)(method, theirs)
-        compute = stock(type(method).apply)
-        return _against(layer, lambda x: compute(method, theirs, x), request, batch_tokens())
-
-    return decide_linear(
-        ENGINE, _with_kernel(type(method).__name__), request, contest, tensor_parallel()
-    )
+CONTESTS = Contests("SGLang", tensor_parallel, largest_batch)
 
 
-def _head(head: Any, model: torch.nn.Module) -> Decision:
-    """Decides on a head; SGLang's side needs no stand-in, as a head keeps its table."""
-    request = _request(head)
-    processor = next(each for each in model.modules() if isinstance(each, LogitsProcessor))
-    compute = stock(LogitsProcessor._compute_lm_head)
-
-    def contest() -> Contest:
-        limit = running_requests(HEAD_ROWS)
-        return _against(head, lambda x: compute(processor, x, head), request, limit)
-
-    return decide_linear(
-        ENGINE, "LogitsProcessor", request, contest, tensor_parallel(), is_head=True
-    )
-
-
-def _against(layer: Any, theirs: Multiply, request: LinearRequest, limit: int) -> Contest:
-    ours = stand_in(layer)
-    pack_layer(ours, layer.weight.data, request.format)
-    return contest_of(ours, theirs, request, rows_up_to(limit))
-
-
-def with_own_weight(layer: Any) -> Any:
-    """A stand-in with a copy of the layer's weight, as SGLang may change a weight in place."""
-    found = stand_in(layer)
-    found.weight = torch.nn.Parameter(layer.weight.data.clone(), requires_grad=False)
+def packed(layer: Any) -> torch.nn.Module:
+    """A stand-in for `layer` whose weight HK has packed."""
+    found: torch.nn.Module = stand_in(layer)
+    pack_layer(found, layer.weight.data, FORMAT_OF[layer.weight.dtype])
     return found
 
 

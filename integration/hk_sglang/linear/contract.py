@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import has_members, has_parameters, verdict_of
-from hk_backend.engine.linear.contract import APPLY, CREATE_WEIGHTS, PROCESS
+from hk_backend.engine.contract import (
+    APPLY,
+    CREATE_WEIGHTS,
+    PROCESS,
+    has_members,
+    has_parameters,
+    verdict_of,
+)
 from hk_backend.terms.verdict import Verdict
 
 LINEAR = (

@@ -36,7 +36,7 @@ from hk_backend.engine.linear.shared_table import (
     is_shared,
     share,
 )
-from hk_backend.engine.patching import MARK
+from hk_backend.engine.patching import replace, wrap
 from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.routing.metrics import count
 from hk_sglang.linear.arrivals import release, releasing
@@ -48,37 +48,30 @@ REPLACED = "an LM head whose table was replaced after it was loaded"
 
 def install() -> None:
     """Changes the logits processor and embeddings; harmless to call again."""
-    compute = LogitsProcessor._compute_lm_head
-    if hasattr(compute, MARK):
-        return
-    process = UnquantizedEmbeddingMethod.process_weights_after_loading
+    wrap(LogitsProcessor, "_compute_lm_head", _compute_lm_head)
+    wrap(UnquantizedEmbeddingMethod, "process_weights_after_loading", _process)
+    replace(UnquantizedEmbeddingMethod, "embedding", in_head_or)
 
-    @functools.wraps(compute)
-    def compute_lm_head(
-        self: Any,
-        hidden_states: torch.Tensor,
-        lm_head: Any,
-        embedding_bias: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        if is_attached(lm_head):
-            if lm_head.weight is lm_head.__dict__["hk_table"]:
-                # SGLang does not add the bias to unquantised logits either
-                return apply(lm_head, hidden_states.to(lm_head.weight.dtype))
-            count(ROUTE, "fallback", hidden_states.shape[0], REPLACED)
-        result: torch.Tensor = compute(self, hidden_states, lm_head, embedding_bias, **kwargs)
-        return result
 
-    @functools.wraps(process)
-    def process_weights_after_loading(self: Any, layer: Any) -> None:
-        process(self, layer)
-        repack(layer)
+def _compute_lm_head(
+    original: Any,
+    processor: Any,
+    hidden_states: torch.Tensor,
+    lm_head: Any,
+    embedding_bias: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> Any:
+    if is_attached(lm_head):
+        if lm_head.weight is lm_head.__dict__["hk_table"]:
+            # SGLang does not add the bias to unquantised logits either
+            return apply(lm_head, hidden_states.to(lm_head.weight.dtype))
+        count(ROUTE, "fallback", hidden_states.shape[0], REPLACED)
+    return original(processor, hidden_states, lm_head, embedding_bias, **kwargs)
 
-    embedding = UnquantizedEmbeddingMethod.embedding
-    UnquantizedEmbeddingMethod.embedding = in_head_or(embedding)
-    setattr(compute_lm_head, MARK, compute)
-    LogitsProcessor._compute_lm_head = compute_lm_head
-    UnquantizedEmbeddingMethod.process_weights_after_loading = process_weights_after_loading
+
+def _process(original: Any, method: Any, layer: Any) -> None:
+    original(method, layer)
+    repack(layer)
 
 
 def heads_of(model: Any) -> list[Any]:
@@ -97,7 +90,7 @@ def heads_of(model: Any) -> list[Any]:
     return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")
 
 
-def asked_of(model_config: Any, device: str) -> Head:
+def head_requested_by(model_config: Any, device: str) -> Head:
     """The head that a model, a draft model included, requests.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 def register_linear() -> str:
     """Changes SGLang's linear layers on this platform; returns the reason why not, or nothing."""
+    from hk_backend.engine.contract import why_unknown
     from hk_sglang.linear.contract import check_linear
 
-    verdict = check_linear()
-    if not verdict:
-        return f"SGLang is not one the plugin knows: {verdict.why}"
+    if why := why_unknown("SGLang", check_linear()):
+        return why
     from hk_sglang import serving
     from hk_sglang.linear import (
         allow_list,

@@ -51,24 +51,20 @@ def verdict_on(
     k: int,
     dtype: torch.dtype,
     device_type: str | None = None,
-    *,
-    activations: str = "none",
-    scale_kind: str | None = None,
-    rotation: int = 0,
+    **facts: Any,
 ) -> Verdict:
     """Whether HK serves a layer with a weight `[n, k]` in this process.
 
     Args:
         device_type: torch's device type; default: that of torch's default device.
+        facts: further fields of `LinearRequest`.
     """
     if routes.verdict(ROUTE) and is_deterministic():
         return refused("--enable-deterministic-inference: not proven for HK")
     if _prepared.get():
         return refused("weights that SGLang has prepared: a load format of saved states")
     device_type = device_type or torch.get_default_device().type
-    return packed_layer.verdict_on(
-        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, rotation=rotation),
-    )
+    return packed_layer.verdict_on(LinearRequest(device_type, dtype, format, n, k, **facts))
 
 
 def why_not_packed(weight: torch.Tensor) -> str:

@@ -17,8 +17,8 @@ from sglang.srt.model_loader.loader import (
     ShardedStateLoader,
 )
 
+from hk_backend.engine.linear.model_files import named_errors, remember_names
 from hk_backend.engine.linear.shards import CheckpointError
-from hk_backend.engine.linear.tensor_names import named_errors, watched
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.arrivals import expect_all
 from hk_sglang.linear.layer import loading_prepared_weights
@@ -44,7 +44,7 @@ def install() -> None:
 
 def _load(original: Any, model: Any, weights: Any, target_device: Any) -> None:
     with named_errors():
-        original(model, watched(weights), target_device)
+        original(model, remember_names(weights), target_device)
 
 
 def _load_prepared(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,12 +14,17 @@ from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_m
 
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
-from hk_backend.engine.linear.folded import check_fold
+from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, quantization_of
-from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
-from hk_sglang.linear.head import asked_of, heads_of, pack_head, share_table, why_table_stays
+from hk_sglang.linear.head import (
+    head_requested_by,
+    heads_of,
+    pack_head,
+    share_table,
+    why_table_stays,
+)
 
 logger = loggers.of("sglang", "linear")
 
@@ -34,8 +39,8 @@ def install() -> None:
 
 def _load(original: Any, runner: Any) -> None:
     config = quantization_of(runner.model_config.hf_config)
-    check_fold(config, *strangers(runner.server_args))
-    asked = asked_of(runner.model_config, runner.device)
+    check_fold(config, *adapters_and_readers(runner.server_args))
+    asked = head_requested_by(runner.model_config, runner.device)
     original(runner)
     account(runner.model, asked)
     if why := share_table(runner.model, asked, why_table_stays(runner.server_args)):
@@ -73,7 +78,7 @@ RETURNED = (
 """Options to return hidden states, as the user set them; an SGLang version may lack some."""
 
 
-def strangers(server_args: Any) -> tuple[str, str]:
+def adapters_and_readers(server_args: Any) -> tuple[str, str]:
     """Names of what adds to layers' outputs, and of what reads hidden states or writes embeddings.
 
     The names are SGLang's own; each text is empty if there is none.

@@ -36,11 +36,11 @@ from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_
 from hk_backend.engine.linear.online import check_arrived, pack_online
 from hk_backend.engine.linear.options import is_ignored, known_options, no_experts
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from hk_backend.terms.weight_format import FORMATS
 from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
-from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod
 from hk_sglang.linear.layer import READ, read_by_models, verdict_on
+from hk_sglang.linear.methods import HKLinearMethod, HKMethod
 from hk_sglang.linear.schemes import Scheme
 from hk_sglang.linear.sizes import whole_tensors
 
@@ -120,13 +120,10 @@ globals().update({config.__name__: config for config in CONFIGS.values()})
 class HKOnlineLinearMethod(LinearMethod, HKMethod):
     """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
-    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        if read_by_models(layer):
-            return refused(READ)
-        activations, rotation = self.options.rounding(k)
-        return verdict_on(
-            self.options.format, n, k, dtype, activations=activations, rotation=rotation
-        )
+    verdict_on = staticmethod(verdict_on)
+
+    def reads(self, layer: Any, rotation: int) -> Verdict:
+        return refused(READ) if read_by_models(layer) else SERVED
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         weight = ModelWeightParameter(

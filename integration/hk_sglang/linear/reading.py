@@ -12,8 +12,8 @@ from sglang.srt.model_executor.model_runner_components.weight_exporter import We
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
 
 from hk_backend.engine import loggers
+from hk_backend.engine.linear.model_files import refuse_saves
 from hk_backend.engine.linear.route import PREFIX, is_attached
-from hk_backend.engine.linear.saving import refusing
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.unquantized import unpacked
 
@@ -25,7 +25,7 @@ def install() -> None:
     wrap(WeightExporter, "get_weights_by_name", _by_name)
     wrap(weight_updater, "_export_static_state", _export)
     for owner in (ShardedStateLoader, RemoteModelLoader):
-        wrap(owner, "save_model", lambda save, *args: refusing(save, "SGLang")(*args), static=True)
+        refuse_saves(owner, "SGLang")
 
 
 def _by_name(original: Any, exporter: Any, name: str, *args: Any, **kwargs: Any) -> Any:

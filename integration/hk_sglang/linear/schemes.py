@@ -61,15 +61,15 @@ class Scheme:
         """The same scheme for a rotated weight.
 
         Raises:
-            Left: HK has no rotation for such a layer.
+            NotServed: HK has no rotation for such a layer.
         """
         if self.scale_kind != "mx":
-            raise Left(f"HK rotates no activations before a weight in {self.format}")
+            raise NotServed(f"HK rotates no activations before a weight in {self.format}")
         activations = rotated_activations(self.activations, rotation)
         return replace(self, activations=activations, rotation=rotation)
 
 
-class Left(Exception):
+class NotServed(Exception):
     """HK leaves a layer to SGLang. The message says why; it is empty for an unquantised layer."""
 
 
@@ -77,12 +77,12 @@ def scheme_of(config: Any, layer: Any, prefix: str) -> Scheme:
     """Scheme of the linear `layer` called `prefix`, according to `config`.
 
     Raises:
-        Left: HK does not serve such a layer.
+        NotServed: HK does not serve such a layer.
     """
     for kind, read in READERS.items():
         if isinstance(config, kind):
             return read(config, layer, prefix)
-    raise Left(f"{type(config).__name__}: HK has no kernel for it")
+    raise NotServed(f"{type(config).__name__}: HK has no kernel for it")
 
 
 # -- SGLang's own
@@ -90,9 +90,9 @@ def scheme_of(config: Any, layer: Any, prefix: str) -> Scheme:
 
 def _fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     if is_layer_skipped(prefix, config.ignored_layers, config.packed_modules_mapping or {}):
-        raise Left
+        raise NotServed
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
+        raise NotServed("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return _fp8_checkpoint(config)
 
 
@@ -103,19 +103,19 @@ def _fp8_checkpoint(config: Any) -> Scheme:
     if block is None:
         return Scheme(FP8, "tensor", "tensor", static=config.activation_scheme == "static")
     if config.scale_fmt == "ue8m0":
-        raise Left("activations scaled by powers of two (scale_fmt ue8m0)")
+        raise NotServed("activations scaled by powers of two (scale_fmt ue8m0)")
     return _block(block, ("weight_scale_inv", "weight_scale"))
 
 
 def _block(size: list[int] | None, scales: tuple[str, ...]) -> Scheme:
     if list(size or ()) != BLOCK:
-        raise Left(f"weight scales per {size}")
+        raise NotServed(f"weight scales per {size}")
     return Scheme(FP8, "block", "token_block", scales=scales)
 
 
 def _w8a8_fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
+        raise NotServed("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return Scheme(FP8, "channel", "token")
 
 
@@ -124,15 +124,15 @@ def _w8a8_fp8(config: Any, layer: Any, prefix: str) -> Scheme:
 
 def _modelopt(config: Any, prefix: str) -> None:
     if is_layer_skipped(prefix, config.exclude_modules, config.packed_modules_mapping or {}):
-        raise Left
+        raise NotServed
     if config.is_layer_excluded(prefix):
-        raise Left
+        raise NotServed
 
 
 def _modelopt_fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     _modelopt(config, prefix)
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
+        raise NotServed("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return Scheme(FP8, "tensor", "tensor", static=True)
 
 
@@ -140,14 +140,14 @@ def _modelopt_mixed(config: Any, layer: Any, prefix: str) -> Scheme:
     _modelopt(config, prefix)
     algorithm = config.resolve_quant_algo(prefix)
     if algorithm is None:
-        raise Left
+        raise NotServed
     if algorithm == "FP8":
         return Scheme(FP8, "tensor", "tensor", static=True)
     if algorithm == "MXFP8":
         return _fp8_checkpoint(config.mxfp8_config)
     if algorithm in ("FP8_PB_WO", "FP8_BLOCK_SCALES"):
         return _fp8_checkpoint(config.fp8_block_config)
-    raise Left(f"ModelOpt's {algorithm}: HK has no kernel for it")
+    raise NotServed(f"ModelOpt's {algorithm}: HK has no kernel for it")
 
 
 # -- compressed-tensors
@@ -162,22 +162,22 @@ def _compressed_tensors(config: Any, layer: Any, prefix: str) -> Scheme:
         return _fp8(config.linear_fp8_config, layer, prefix)
     mapping = config.packed_modules_mapping
     if not config.target_scheme_map or should_ignore_layer(prefix, config.ignore, mapping):
-        raise Left
+        raise NotServed
     if config.sparsity_scheme_map:
-        raise Left("sparse weights")
+        raise NotServed("sparse weights")
     target = find_matched_target(prefix, layer, config.target_scheme_map.keys(), mapping)
     groups = (config.config or {}).get("config_groups", {}).values()
     group = next(each for each in groups if target in each["targets"])
     weights, inputs = group["weights"], group.get("input_activations")
     bits, strategy = weights["num_bits"], weights["strategy"]
     if weights["type"] != "float" or not weights.get("symmetric", True) or weights.get("dynamic"):
-        raise Left(f"compressed-tensors weights of {bits}-bit {weights['type']}")
+        raise NotServed(f"compressed-tensors weights of {bits}-bit {weights['type']}")
     if strategy == "group" and weights.get("group_size") == MX_BLOCK and bits in (4, 8):
         return _compressed_mx(bits, inputs)
     if bits != 8 or strategy not in ("tensor", "channel", "block"):
-        raise Left(f"compressed-tensors weights of {bits}-bit float, scales per {strategy}")
+        raise NotServed(f"compressed-tensors weights of {bits}-bit float, scales per {strategy}")
     if strategy == "block" and list(weights.get("block_structure") or ()) != BLOCK:
-        raise Left(f"weight scales per {weights.get('block_structure')}")
+        raise NotServed(f"weight scales per {weights.get('block_structure')}")
     activations = _compressed_activations(inputs, strategy)
     return Scheme(FP8, strategy, activations, static=bool(inputs and not inputs.get("dynamic")))
 
@@ -196,14 +196,14 @@ def _compressed_activations(inputs: dict[str, Any] | None, weights: str) -> str:
         or blocks != (found == "token_block")
         or (blocks and (inputs.get("group_size") != FP8_BLOCK or not dynamic))
     ):
-        raise Left(f"activations of {inputs.get('num_bits')} bits quantised per {strategy}")
+        raise NotServed(f"activations of {inputs.get('num_bits')} bits quantised per {strategy}")
     return found
 
 
 def _compressed_mx(bits: int, inputs: dict[str, Any] | None) -> Scheme:
     alike = ("num_bits", bits), ("type", "float"), ("strategy", "group"), ("group_size", MX_BLOCK)
     if inputs and not (inputs.get("dynamic") and all(inputs.get(k) == v for k, v in alike)):
-        raise Left("activations in another format than the weight's")
+        raise NotServed("activations in another format than the weight's")
     activations = "mx" if inputs else "none"
     if bits == 4:
         return Scheme("mxfp4", "mx", activations, weight="weight_packed")
@@ -223,21 +223,21 @@ QUARK_MX = {
 def _quark(config: Any, layer: Any, prefix: str) -> Scheme:
     if quark_ignores(prefix, config.exclude_layers, config.packed_modules_mapping):
         if config.excluded_fp8_config is None:
-            raise Left
+            raise NotServed
         return _fp8_checkpoint(config.excluded_fp8_config)
     if not config.is_prequantized:
-        raise Left("quantised by SGLang while loading: use hk_mxfp4 or the like for HK")
+        raise NotServed("quantised by SGLang while loading: use hk_mxfp4 or the like for HK")
     found = config._find_matched_config(prefix, layer)
     weight, inputs = found.get("weight"), found.get("input_tensors")
     if not isinstance(weight, dict) or weight.get("is_dynamic"):
-        raise Left("Quark's weights of more than one step")
+        raise NotServed("Quark's weights of more than one step")
     if found.get("output_tensors") or found.get("bias"):
-        raise Left("Quark's quantised outputs or bias")
+        raise NotServed("Quark's quantised outputs or bias")
     kind = weight.get("qscheme")
     if kind == "per_group":
         return _quark_mx(weight, inputs)
     if weight.get("dtype") not in ("fp8_e4m3", "fp8_e4m3fn"):
-        raise Left(f"Quark's weights in {weight.get('dtype')} {kind}")
+        raise NotServed(f"Quark's weights in {weight.get('dtype')} {kind}")
     if kind == "per_block":
         return _quark_block(weight, inputs)
     activations = _quark_activations(inputs)
@@ -246,7 +246,7 @@ def _quark(config: Any, layer: Any, prefix: str) -> Scheme:
         return Scheme(FP8, "tensor", activations, static)
     if kind == "per_channel":
         return Scheme(FP8, "channel", activations, static, column=False)
-    raise Left(f"weight scales {kind}")
+    raise NotServed(f"weight scales {kind}")
 
 
 def _quark_block(weight: dict[str, Any], inputs: dict[str, Any] | None) -> Scheme:
@@ -254,7 +254,7 @@ def _quark_block(weight: dict[str, Any], inputs: dict[str, Any] | None) -> Schem
     if not inputs:
         return replace(scheme, activations="none")
     if inputs.get("dtype") not in ("fp8_e4m3", "fp8_e4m3fn") or not inputs.get("is_dynamic"):
-        raise Left(f"activations in {inputs.get('dtype')} quantised {inputs.get('qscheme')}")
+        raise NotServed(f"activations in {inputs.get('dtype')} quantised {inputs.get('qscheme')}")
     return scheme
 
 
@@ -267,20 +267,20 @@ def _quark_activations(inputs: dict[str, Any] | None) -> str:
             return "tensor"
         if kind == "per_channel" and dynamic:
             return "token"
-    raise Left(f"activations in {inputs.get('dtype')} quantised {kind}")
+    raise NotServed(f"activations in {inputs.get('dtype')} quantised {kind}")
 
 
 def _quark_mx(weight: dict[str, Any], inputs: dict[str, Any] | None) -> Scheme:
     format = QUARK_MX.get(str(weight.get("dtype")))
     if format is None or weight.get("group_size") != MX_BLOCK or _not_e8m0(weight):
-        raise Left(f"Quark's weights in {weight.get('dtype')} per {weight.get('group_size')}")
+        raise NotServed(f"Quark's weights in {weight.get('dtype')} per {weight.get('group_size')}")
     if inputs and (
         inputs.get("dtype") != weight["dtype"]
         or inputs.get("group_size") != MX_BLOCK
         or inputs.get("is_dynamic") is False
         or _not_e8m0(inputs)
     ):
-        raise Left("activations in another format than the weight's")
+        raise NotServed("activations in another format than the weight's")
     return Scheme(format, "mx", "mx" if inputs else "none")
 
 

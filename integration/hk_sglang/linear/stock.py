@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from sglang.srt.layers import linear
 
+from hk_backend.engine import loggers
 from hk_backend.engine.evidence import NoContest
 from hk_backend.engine.linear.contest import Multiply
+
+logger = loggers.of("sglang", "linear")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,16 @@ class Stock:
 
     make: Callable[[Any], Any]
     name: str
+
+
+def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[Any], Any]) -> Any:
+    """SGLang's own method for `layer`; if there is none, the log has both reasons."""
+    layer.__dict__["hk_left"] = why
+    try:
+        return stock(layer)
+    except Exception:
+        logger.error("hk_backend: %s is left to SGLang, which stops there: %s", name, why)
+        raise
 
 
 def create(layer: Any, method: Any, arguments: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ at once, layer by layer.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer
 from hk_backend.engine.linear.route import apply, is_attached, packed_or
 from hk_backend.engine.linear.shards import shard_widths
-from hk_backend.engine.patching import MARK
+from hk_backend.engine.patching import MARK, replace, wrap
 from hk_backend.ops import linear
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_sglang.linear.arrivals import arrived_shards, releasing
@@ -33,63 +32,40 @@ REPLACED = "apply", "apply_with_addend", "apply_into", "process_weights_after_lo
 def install() -> None:
     """Changes the method; harmless to call again."""
     method = UnquantizedLinearMethod
-    if hasattr(method.apply, MARK):
+    wrap(method, "process_weights_after_loading", _process_loaded)
+    replace(method, "apply", packed_or)
+    wrap(method, "apply_with_addend", _apply_with_addend)
+    wrap(method, "apply_into", _apply_into)
+
+
+def _process_loaded(original: Any, method: Any, layer: Any) -> None:
+    if isinstance(layer, VocabParallelEmbedding):  # an LM head, which keeps its table
+        original(method, layer)
+        repack(layer)
         return
-    process = method.process_weights_after_loading
-    compute, add, into = method.apply, method.apply_with_addend, method.apply_into
+    if is_released(layer):
+        return  # packed by an earlier call, and nothing was loaded since
+    layer.hk_left = why_left(method, layer)
+    if layer.hk_left:
+        original(method, layer)
+    else:
+        _pack(layer)
 
-    @functools.wraps(process)
-    def process_weights_after_loading(self: Any, layer: Any) -> None:
-        if isinstance(layer, VocabParallelEmbedding):  # an LM head, which keeps its table
-            process(self, layer)
-            repack(layer)
-            return
-        if is_released(layer):
-            return  # packed by an earlier call, and nothing was loaded since
-        layer.hk_left = why_left(self, layer)
-        if layer.hk_left:
-            process(self, layer)
-        else:
-            _pack(layer)
 
-    @functools.wraps(add)
-    def apply_with_addend(
-        self: Any,
-        layer: Any,
-        x: torch.Tensor,
-        addend: torch.Tensor,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        if is_attached(layer):
-            return apply(layer, x, bias).add_(addend)
-        result: torch.Tensor = add(self, layer, x, addend, bias)
-        return result
+def _apply_with_addend(
+    original: Any, method: Any, layer: Any, x: Any, addend: Any, bias: Any = None
+) -> Any:
+    if is_attached(layer):
+        return apply(layer, x, bias).add_(addend)
+    return original(method, layer, x, addend, bias)
 
-    @functools.wraps(into)
-    def apply_into(
-        self: Any,
-        layer: Any,
-        x: torch.Tensor,
-        output: torch.Tensor,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        if is_attached(layer):
-            return output.copy_(apply(layer, x, bias))
-        result: torch.Tensor = into(self, layer, x, output, bias)
-        return result
 
-    apply_packed = packed_or(compute)
-    for ours, theirs in (
-        (process_weights_after_loading, process),
-        (apply_packed, compute),
-        (apply_with_addend, add),
-        (apply_into, into),
-    ):
-        setattr(ours, MARK, theirs)
-    method.process_weights_after_loading = process_weights_after_loading
-    method.apply = apply_packed
-    method.apply_with_addend = apply_with_addend
-    method.apply_into = apply_into
+def _apply_into(
+    original: Any, method: Any, layer: Any, x: Any, output: Any, bias: Any = None
+) -> Any:
+    if is_attached(layer):
+        return output.copy_(apply(layer, x, bias))
+    return original(method, layer, x, output, bias)
 
 
 def why_left(method: Any, layer: Any) -> str:

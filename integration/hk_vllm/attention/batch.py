@@ -1,4 +1,4 @@
-"""A batch as vLLM's runner describes it: batches that only the parent understands, and parts."""
+"""Translates batches of vLLM's runner for HK's planner, and makes batches of the parent's rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from hk_backend.engine.attention import Step, plan_step
-from hk_backend.engine.rows import Bools, Selection, select, to_device
+from hk_backend.engine.batch_plan import Batch
+from hk_backend.engine.rows import Bools, Selection, to_device
 
 
 def refuse_batch(batch: Any) -> str:
@@ -45,21 +45,21 @@ def prefilling_rows(batch: Any) -> Bools | None:
     return rows
 
 
-def select_rows(batch: Any, rows: Bools) -> Selection | None:
-    """Selects `rows` of the batch; None if there are none."""
-    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
-    return select(rows, starts, batch.seq_lens.device)
+def describe_batch(batch: Any, drafts: int) -> Batch:
+    """The batch as HK's planner sees it.
 
-
-def step_of(batch: Any, mine: Selection) -> Step:
-    """Plans HK's rows, in place where the engine has them, or gathered."""
-    seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
-    longest = int(host_seq_lens(batch)[mine.on_host].max())
-    if not isinstance(mine.rows, slice) or not isinstance(mine.tokens, slice):
-        starts = to_device(mine.starts.astype(np.int32), batch.seq_lens.device)
-        return plan_step(starts, mine.num_tokens, seq_lens, table, longest, gathered=True)
-    starts = batch.query_start_loc[mine.rows.start : mine.rows.stop + 1]
-    return plan_step(starts, mine.tokens.stop, seq_lens, table, longest)
+    Args:
+        drafts: most draft tokens that a row verifies.
+    """
+    return Batch(
+        batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy(),
+        host_seq_lens(batch)[: batch.num_reqs].numpy(),
+        batch.seq_lens,
+        lambda rows, longest: rows.of_rows(batch.block_table_tensor),
+        batch.query_start_loc,
+        prefilling_rows(batch),
+        drafts,
+    )
 
 
 def batch_of(batch: Any, rows: Selection) -> Any:

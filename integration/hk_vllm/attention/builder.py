@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
-from hk_backend.engine import loggers, named_device
-from hk_backend.engine.attention import ROUTE, Step, survive
+from hk_backend.engine import loggers
+from hk_backend.engine.attention import ROUTE, survive
+from hk_backend.engine.batch_plan import BatchPlan, left_whole, plan_batch
 from hk_backend.engine.cache_proof import UnknownCacheForm
-from hk_backend.engine.evidence import Decision
 from hk_backend.engine.loaded import model_is_loaded
-from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
-from hk_vllm.attention.batch import (
-    batch_of,
-    host_seq_lens,
-    prefilling_rows,
-    refuse_batch,
-    select_rows,
-    step_of,
-)
+from hk_vllm.attention.batch import batch_of, describe_batch, refuse_batch
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
-from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
+from hk_vllm.attention.lazy_metadata import build, is_built, lazy, metadata_class_of
 
 if TYPE_CHECKING:
     from vllm.v1.attention.backend import AttentionMetadataBuilder as Parent
@@ -39,37 +31,7 @@ else:
 logger = loggers.of("vllm", "attention")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """HK's share of one batch, kept in the parent's metadata as `hk`.
-
-    With a `refusal` the parent computes the whole batch. Otherwise HK computes the rows `mine`, and
-    the parent the rows `theirs`.
-
-    Args:
-        tokens: HK's prefill tokens.
-        left: the parent's prefill tokens, by reason.
-        step: plan of HK's rows; None: HK serves no layer.
-        theirs: the parent's rows; None: there are none.
-        parent: the parent's metadata for `theirs`.
-    """
-
-    refusal: str = ""
-    dummy: bool = False
-    tokens: int = 0
-    left: Mapping[str, int] = field(default_factory=dict)
-    reads_cache: bool = False
-    mine: Selection | None = None
-    step: Step | None = None
-    theirs: Selection | None = None
-    parent: Any = None
-
-    def all_tokens(self) -> int:
-        """Number of prefill tokens of the batch."""
-        return self.tokens + sum(self.left.values())
-
-
-CAPTURE = Plan(refusal="graph capture", dummy=True)
+CAPTURE = BatchPlan("graph capture", dummy=True)
 
 
 def weaker(support: AttentionCGSupport) -> AttentionCGSupport:
@@ -110,7 +72,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         model_is_loaded("vLLM", logger, self.device.type)
         for why in () if impls else refusals(vllm_config, layer_names):
             said = "hk_backend: no attention layer is computed by HK: %s"
-            logger.log(named_device.level(served=0), said, why)
+            logger.log(loggers.level(served=0), said, why)
         self._hk_drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_drafting_refusal = refuse_drafting(speculative)
         self._hk_serves = bool(impls)
@@ -150,7 +112,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         mine = plan is not None and not plan.refusal
         if mine and self._hk_metadata_class is not None:
             batch = copy(batch)  # the runner sets other fields for the next group
-            metadata = unbuilt(self._hk_metadata_class, lambda: build_parent(batch))
+            metadata = lazy(self._hk_metadata_class, lambda: build_parent(batch))
         else:
             metadata = build_parent(batch)
         metadata.hk = plan
@@ -179,59 +141,50 @@ class HKBuilder(Parent):  # type: ignore[misc]
         def update() -> Any:
             return super(HKBuilder, self).update_block_table(metadata, blk_table, slot_mapping)
 
-        plan: Plan | None = metadata.hk
+        plan: BatchPlan | None = metadata.hk
         known = self._hk_metadata_class
-        updated = update() if is_built(metadata) or known is None else unbuilt(known, update)
+        updated = update() if is_built(metadata) or known is None else lazy(known, update)
         if plan is not None and plan.step is not None:
             assert plan.mine is not None
-            parent = plan.parent
+            parent, step = plan.parent, plan.step
             if plan.theirs is not None:
                 table, slots = plan.theirs.of_rows(blk_table), plan.theirs.of_tokens(slot_mapping)
                 parent = super().update_block_table(parent, table, slots)
-            step = plan.step.with_block_table(plan.mine.of_rows(blk_table))
+            if plan.reads_cache:
+                step = step.with_block_table(plan.mine.of_rows(blk_table))
             plan = replace(plan, step=step, parent=parent)
         updated.hk = plan
         return updated
 
     def _hk_plan(
         self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool
-    ) -> Plan | None:
+    ) -> BatchPlan | None:
         """Plans a batch in which some row has more than one query token."""
         starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
         refusal = self._hk_refusal or routes.verdict(ROUTE).why or refuse_batch(batch)
         if drafting:
             refusal = refusal or self._hk_drafting_refusal
         if refusal:
-            return Plan(refusal, left={refusal: prefill_tokens(starts)})
-        split = split_rows(
-            starts,
-            host_seq_lens(batch)[: batch.num_reqs].numpy(),
-            prefilling_rows(batch),
-            self._hk_drafts,
-            self._hk_cache_refusal,
-        )
-        if not split.tokens:  # the parent computes it, and may find only decode rows
-            return Plan(next(iter(split.left)), left=split.left) if split.left else None
-        tokens = split.tokens + sum(split.left.values())
-        slower = why_not(self._hk_decisions, split.longest)
-        if slower:
-            return Plan(slower, left={slower: tokens})
+            return left_whole(refusal, starts)
         try:
-            mine, theirs = (select_rows(batch, rows) for rows in (split.mine, split.theirs))
-            assert mine is not None
-            step = step_of(batch, mine) if self._hk_serves else None
+            plan = plan_batch(
+                describe_batch(batch, self._hk_drafts),
+                self._hk_cache_refusal,
+                self._hk_why_slower,
+                serves=self._hk_serves,
+            )
         except Exception as error:  # an error in HK must not break the engine
-            broken = survive(logger, error)
-            return Plan(broken, left={broken: tokens})
-        return Plan(
-            tokens=split.tokens,
-            left=split.left,
-            reads_cache=split.reads_cache,
-            mine=mine,
-            step=step,
-            theirs=theirs,
-            parent=None if theirs is None else build_parent(batch_of(batch, theirs)),
-        )
+            return left_whole(survive(logger, error), starts)
+        if plan is None or plan.theirs is None:
+            return plan
+        return replace(plan, parent=build_parent(batch_of(batch, plan.theirs)))
+
+    def _hk_why_slower(self, longest: int) -> str:
+        """Reason why the parent computes a step whose longest row has `longest` query tokens.
+
+        The reason is a layer of the group that would be slower; empty if there is none.
+        """
+        return next((why for each in self._hk_decisions if (why := each.why_not(longest))), "")
 
 
 def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
@@ -248,14 +201,6 @@ def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
         getattr(layers[name].impl, "_hk_refusal", "") for name in layer_names if name in layers
     ]
     return [why for why in dict.fromkeys(found) if why]
-
-
-def why_not(decisions: Iterable[Decision], longest: int) -> str:
-    """Reason why the parent computes a step whose longest row has `longest` query tokens.
-
-    The reason is a layer of the group that would be slower; empty if there is none.
-    """
-    return next((why for each in decisions if (why := each.why_not(longest))), "")
 
 
 def refuse_cache(impls: list[Any], block_size: int) -> str:

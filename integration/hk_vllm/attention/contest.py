@@ -26,8 +26,9 @@ from vllm.v1.kv_cache_interface import (
 
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import ROUTE, PrefillRoute, plan_step
+from hk_backend.engine.attention import ROUTE, PrefillRoute
 from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_backend.terms.prefill_step import PrefillStep
 from hk_vllm.attention.batch import one_batch
 from hk_vllm.ranks import tensor_parallel
 
@@ -90,7 +91,7 @@ def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
     output = torch.empty_like(query, memory_format=torch.contiguous_format)
     tokens = len(query)
     starts = torch.tensor([0, tokens], dtype=torch.int32, device=query.device)
-    step = plan_step(starts, tokens)
+    step = PrefillStep.of(starts, tokens)
     route = PrefillRoute(loggers.of("vllm", "attention"))
     arguments = {"query": query, "key": key, "value": value, "out": output}
     arguments |= impl._hk_layer_arguments

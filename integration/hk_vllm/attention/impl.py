@@ -10,15 +10,14 @@ from vllm.platforms import current_platform
 from hk_backend.devices import device_for
 from hk_backend.engine import cache_proof, loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survive
+from hk_backend.engine.batch_plan import BatchPlan
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
-from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import routes
 from hk_vllm import compile_key
-from hk_vllm.attention.builder import Plan
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.contest import decide_attention
 from hk_vllm.attention.layer import (
@@ -30,15 +29,14 @@ from hk_vllm.attention.layer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vllm.v1.attention.backend import AttentionImpl as Parent
 else:
     Parent = object
 
 logger = loggers.of("vllm", "attention")
 
-NO_PLAN = Plan(refusal="metadata rebuilt by the engine")
+NO_PLAN = BatchPlan("metadata rebuilt by the engine")
+PROFILING = BatchPlan("no metadata", dummy=True)
 
 
 class HKImpl(Parent):  # type: ignore[misc]
@@ -106,23 +104,20 @@ class HKImpl(Parent):  # type: ignore[misc]
         output_block_scale: torch.Tensor | None = None,
     ) -> Any:
         plan = getattr(attn_metadata, "hk", NO_PLAN)
-        if plan is None:  # the batch has only decode rows
-            mine = False
-        elif attn_metadata is None or plan.dummy:
-            mine = False
-            count(ROUTE, "dummy", len(query))
-            if attn_metadata is None:
-                self._hk_meet_cache(layer, kv_cache)
-        else:
+        mine = False
+        if attn_metadata is None:
+            plan = PROFILING
+            self._hk_meet_cache(layer, kv_cache)
+        if plan is not None:  # otherwise the batch has only decode rows
             quantised = output_scale is not None or output_block_scale is not None
             why = self._hk_why(plan, layer, query, key, quantised)
             if not why:
                 why = self._hk_attention(plan, layer, query, key, value, kv_cache, output)
             mine = not why
             if mine:
-                self._hk_count_served(plan)
+                plan.count_served()
             else:
-                self._hk_count_left(plan, why, len(query))
+                plan.count_left(why, len(query))
         theirs, part = plan.theirs if mine else None, output
         if mine:
             if theirs is None:
@@ -143,11 +138,16 @@ class HKImpl(Parent):  # type: ignore[misc]
         )
         if theirs is None:
             return found
-        theirs.put(part, output)
+        theirs.scatter(part, output)
         return output
 
     def _hk_why(
-        self, plan: Plan, layer: Any, query: torch.Tensor, key: torch.Tensor | None, quantised: bool
+        self,
+        plan: BatchPlan,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor | None,
+        quantised: bool,
     ) -> str:
         """Reason why the parent computes this call; empty if HK may serve it."""
         if plan.refusal or self._hk_refusal:
@@ -168,23 +168,9 @@ class HKImpl(Parent):  # type: ignore[misc]
             return f"values of {layer.head_size_v} channels, keys of {self.head_size}"
         return ""
 
-    def _hk_count_served(self, plan: Plan) -> None:
-        count(ROUTE, "served", plan.tokens)
-        for why, tokens in plan.left.items():
-            count(ROUTE, "fallback", tokens, why)
-
-    def _hk_count_left(self, plan: Plan, why: str, tokens: int) -> None:
-        """Counts a call of `tokens` tokens that the parent computes, because of `why` or rows."""
-        if plan is NO_PLAN:
-            left: Mapping[str, int] = {why: tokens}
-        else:
-            left = plan.left if plan.refusal else {why: plan.all_tokens()}
-        for reason, number in left.items():
-            count(ROUTE, "fallback", number, reason)
-
     def _hk_attention(
         self,
-        plan: Plan,
+        plan: BatchPlan,
         layer: Any,
         query: torch.Tensor,
         key: torch.Tensor | None,
@@ -193,28 +179,21 @@ class HKImpl(Parent):  # type: ignore[misc]
         output: torch.Tensor,
     ) -> str:
         """Writes HK's rows to `output`; returns the reason if the parent must compute the batch."""
-        paged = None
-        if plan.reads_cache:
-            try:
-                paged = self._hk_paged(layer, kv_cache)
-            except Exception as error:
-                return self._hk_survive(error)
-            key, value = paged.key.tensor, paged.value.tensor
         assert key is not None
         assert value is not None
         assert plan.step is not None
-        assert plan.mine is not None
-        tensors = (query, key, value, output)
-        if plan.mine.gathered:
-            fresh = (key, value) if paged else map(plan.mine.of_tokens, (key, value))
-            tensors = (plan.mine.of_tokens(query), *fresh, plan.mine.room(output))
+        try:
+            paged = self._hk_paged(layer, kv_cache) if plan.reads_cache else None
+            tensors = plan.tensors(query, key, value, output, paged)
+        except Exception as error:
+            return self._hk_survive(error)
 
         def arguments() -> dict[str, Any]:
             return self._hk_arguments(layer, paged, tensors)
 
         why = self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
         if not why:
-            plan.mine.put(tensors[3], output)
+            plan.scatter(tensors, output)
         return why
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
@@ -294,4 +273,4 @@ def theirs_of(
     assert key is not None
     assert value is not None
     query, key, value = (theirs.of_tokens(tensor) for tensor in (query, key, value))
-    return query, key, value, theirs.room(output)
+    return query, key, value, theirs.output_for(output)

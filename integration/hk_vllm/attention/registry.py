@@ -18,7 +18,7 @@ _parents: dict[str, str] = {}
 """Paths of the classes that HK's wrappers have replaced, by member."""
 
 
-def take(members: tuple[str, ...]) -> None:
+def register_wrappers(members: tuple[str, ...]) -> None:
     """Registers HK's wrappers for `members`, and the first one's also for CUSTOM.
 
     Harmless to call again; it then also wraps what another plugin has registered since. Another

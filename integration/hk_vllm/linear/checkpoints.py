@@ -1,6 +1,6 @@
 """Wraps vLLM's schemes, so that HK reads a checkpoint's tensors before the schemes change them.
 
-See hk_backend.engine.linear.scales for the changes.
+See hk_backend.engine.linear.checkpoint_tensors for the changes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, Q
 from vllm.model_executor.utils import is_weights_pre_processed
 
 from hk_backend.engine.foreign import foreign
+from hk_backend.engine.linear.checkpoint_tensors import mark_unset
 from hk_backend.engine.linear.compressed_tensors import rotation_of
 from hk_backend.engine.linear.packed_layer import is_released
 from hk_backend.engine.linear.rotated import no_other, only_hk
 from hk_backend.engine.linear.shards import name_of
-from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.engine.patching import wrap
 from hk_vllm.linear.codes import announce
 from hk_vllm.linear.created import (
@@ -35,7 +35,8 @@ from hk_vllm.linear.created import (
     latent_verdict,
     verdict_on_created,
 )
-from hk_vllm.linear.kernels import HKKernel, HKMxKernel
+from hk_vllm.linear.kernel import HKKernel
+from hk_vllm.linear.mx_kernels import HKMxKernel
 from hk_vllm.linear.next_kernel import theirs_for
 from hk_vllm.linear.rotated import check_served
 

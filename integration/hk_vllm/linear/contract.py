@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import has_fields, has_members, has_parameters, verdict_of
-from hk_backend.engine.linear.contract import APPLY, CREATE_WEIGHTS, PROCESS
+from hk_backend.engine.contract import (
+    APPLY,
+    CREATE_WEIGHTS,
+    PROCESS,
+    has_fields,
+    has_members,
+    has_parameters,
+    verdict_of,
+)
 from hk_backend.terms.verdict import Verdict
 
 

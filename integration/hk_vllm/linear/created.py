@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from hk_backend.engine.linear.scales import verdict_on_blocks
+from hk_backend.engine.linear.checkpoint_tensors import verdict_on_blocks
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 

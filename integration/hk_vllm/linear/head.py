@@ -14,10 +14,10 @@ from vllm.platforms import current_platform
 
 from hk_backend.engine.linear.heads import (
     Head,
-    asked,
     head_in,
     head_of,
     quantization_of,
+    requested_head,
 )
 from hk_backend.engine.linear.methods import MethodConfig
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
@@ -29,20 +29,20 @@ IN_GRAPHS = f"{ROUTE}: embedding in the head"
 """Entry in the key of compiled graphs, as they hold the operator that looks up rows."""
 
 
-def asked_of(vllm_config: Any, model_config: Any) -> Head:
+def head_requested_by(vllm_config: Any, model_config: Any) -> Head:
     """The head that the model of `model_config`, a draft model included, requests.
 
     Raises:
         ValueError: the format does not exist, or HK does not serve such a head in it.
     """
-    head = _asked_of(vllm_config.quant_config, model_config)
+    head = _head_requested_by(vllm_config.quant_config, model_config)
     if head.format != KEPT:
         shape = model_config.get_vocab_size(), model_config.get_hidden_size()
         head.check(shape, model_config.dtype, current_platform.device_type, verdict_on)
     return head
 
 
-def _asked_of(quant_config: Any, model_config: Any) -> Head:
+def _head_requested_by(quant_config: Any, model_config: Any) -> Head:
     method = model_config.quantization
     if isinstance(quant_config, MethodConfig) and quant_config.hk_method == method:
         return head_of(method, quant_config.options)  # from --hf-overrides, too
@@ -55,7 +55,7 @@ def format_of(head: Any) -> str:
     Raises:
         ValueError: HK does not serve the head in the requested format.
     """
-    found, weight = asked(), head.weight
+    found, weight = requested_head(), head.weight
     format = found.format_of(head)
     if format == KEPT:
         return FORMAT_OF[weight.dtype]

@@ -7,25 +7,23 @@ def register_linear() -> str:
     """Changes vLLM's linear layers on this platform; returns the reason why not, or nothing."""
     from vllm.platforms import current_platform
 
+    from hk_backend.engine.contract import why_unknown
     from hk_vllm.linear.contract import check_linear
 
-    verdict = check_linear()
-    if not verdict:
-        return f"vLLM is not one the plugin knows: {verdict.why}"
+    if why := why_unknown("vLLM", check_linear()):
+        return why
     if not (current_platform.is_cpu() or current_platform.is_rocm()):
         return f"no route for vLLM's platform {current_platform.device_name}"
     from hk_vllm.linear import (
         checkpoints,
-        kernels,
+        kernel_lists,
+        loading,
         model,
         quantization,
         rotated,
-        saving,
-        tensor_names,
         unquantized,
     )
 
-    parts = unquantized, kernels, checkpoints, rotated, quantization, tensor_names, model, saving
-    for part in parts:
+    for part in (unquantized, kernel_lists, checkpoints, rotated, quantization, loading, model):
         part.install()
     return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from vllm import envs
 from vllm.config import get_current_vllm_config_or_none
@@ -14,33 +16,16 @@ from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import Verdict, refused
 
 
-def verdict_on(
-    format: str,
-    n: int,
-    k: int,
-    dtype: torch.dtype,
-    *,
-    activations: str = "none",
-    scale_kind: str | None = None,
-    out_dtype: torch.dtype | None = None,
-    rotation: int = 0,
-) -> Verdict:
-    """Whether HK can serve a layer with a weight `[n, k]` in this process."""
+def verdict_on(format: str, n: int, k: int, dtype: torch.dtype, **facts: Any) -> Verdict:
+    """Whether HK can serve a layer with a weight `[n, k]` in this process.
+
+    Args:
+        facts: further fields of `LinearRequest`.
+    """
     if routes.verdict(ROUTE) and envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
-    return packed_layer.verdict_on(
-        LinearRequest(
-            current_platform.device_type,
-            dtype,
-            format,
-            n,
-            k,
-            activations,
-            scale_kind,
-            out_dtype,
-            rotation=rotation,
-        ),
-    )
+    request = LinearRequest(current_platform.device_type, dtype, format, n, k, **facts)
+    return packed_layer.verdict_on(request)
 
 
 def linear_backend() -> str:

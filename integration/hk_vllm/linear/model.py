@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -22,16 +21,15 @@ from vllm.platforms import current_platform
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
-from hk_backend.engine.linear.folded import check_fold
-from hk_backend.engine.linear.heads import asking, quantization_of
+from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload
+from hk_backend.engine.linear.heads import quantization_of, requesting
 from hk_backend.engine.linear.kept import reloading
-from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.loaded import model_is_loaded
-from hk_backend.engine.patching import MARK, wrap
+from hk_backend.engine.patching import wrap
 from hk_vllm import compile_key
-from hk_vllm.linear.head import asked_of
-from hk_vllm.linear.kernels import counterpart
+from hk_vllm.linear.head import head_requested_by
+from hk_vllm.linear.kernel_lists import counterpart
 from hk_vllm.linear.tied import share_table, why_table_stays
 from hk_vllm.linear.unquantized import pack_table
 
@@ -51,8 +49,9 @@ def _load(
 ) -> Any:
     mark_dummy_logits()
     watch_reloads()
-    check_fold(quantization_of(model_config.hf_config), *strangers(vllm_config, model_config))
-    with asking(asked_of(vllm_config, model_config)):
+    beside = adapters_and_readers(vllm_config, model_config)
+    check_fold(quantization_of(model_config.hf_config), *beside)
+    with requesting(head_requested_by(vllm_config, model_config)):
         model = original(loader, vllm_config, model_config, *args, **kwargs)
         account(model)
         if why := share_table(model, why_table_stays(vllm_config)):
@@ -82,7 +81,7 @@ OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
 """Values of vLLM's `SpeculativeConfig.method` that read nothing of the model but its tokens."""
 
 
-def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
+def adapters_and_readers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
     """Names of what adds to layers' outputs, and of what reads hidden states or writes embeddings.
 
     The names are vLLM's own; each text is empty if there is none.
@@ -114,22 +113,16 @@ def mark_dummy_logits() -> None:
     """Marks the sampling of a warm-up in the runners of this process, unlike that of a request."""
     for name in RUNNERS:
         runner = getattr(sys.modules.get(name), "GPUModelRunner", None)
-        original = getattr(runner, "_dummy_sampler_run", None)
-        if original is not None and not hasattr(original, MARK):
-            runner._dummy_sampler_run = _marked(original)  # type: ignore[union-attr]
+        if hasattr(runner, "_dummy_sampler_run"):
+            wrap(runner, "_dummy_sampler_run", _sample_dummy)
 
 
-def _marked(original: Any) -> Any:
-    @functools.wraps(original)
-    def dummy_sampler_run(*args: Any, **kwargs: Any) -> Any:
-        token = _dummy_logits.set(True)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _dummy_logits.reset(token)
-
-    setattr(dummy_sampler_run, MARK, original)
-    return dummy_sampler_run
+def _sample_dummy(original: Any, *args: Any, **kwargs: Any) -> Any:
+    token = _dummy_logits.set(True)
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _dummy_logits.reset(token)
 
 
 def account(model: Any) -> None:

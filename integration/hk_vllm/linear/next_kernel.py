@@ -19,14 +19,13 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
 from hk_backend.engine.evidence import NoContest
-from hk_backend.engine.linear.contest import Multiply, activations
+from hk_backend.engine.linear.checkpoint_tensors import check_weight, checked_scales
+from hk_backend.engine.linear.contest import Multiply, activations, with_own_tensors
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.engine.linear.scales import as_channels
-from hk_backend.engine.linear.shards import CheckpointError
-from hk_backend.engine.linear.unset import check_scales, check_weight
+from hk_backend.engine.linear.shards import CheckpointError, Shards
 from hk_backend.ops import LinearRequest
 from hk_vllm.linear.codes import announce
-from hk_vllm.linear.contest import why_slower, with_own_tensors
+from hk_vllm.linear.contest import why_slower
 
 NAMES = ["weight", "weight_scale", "input_scale", "input_scale_ub"]
 """Names of a layer's tensors, as vLLM passes them to its FP8 kernels (`init_fp8_linear_kernel`)."""
@@ -123,11 +122,9 @@ def check_loaded(layer: Any, n: int, weight_name: str) -> None:
     weight = layer.weight.data
     if len(weight) != n:
         return  # vLLM quantised and transposed it while loading
-    check_weight(layer, weight, weight_name)
+    shards = Shards.of(layer, n)
+    check_weight(shards, weight, weight_name)
     for name in ("weight_scale", "weight_scale_inv"):
         scales = layer._parameters.get(name)
         if scales is not None:
-            found = scales.data
-            if found.dtype == torch.float32:
-                found = as_channels(layer, found) if found.dim() < 2 else found
-            check_scales(layer, weight, found, name)
+            checked_scales(shards, weight, scales.data, name)

@@ -21,6 +21,7 @@ import json
 from typing import Any
 
 import torch
+from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.linear import (
@@ -42,7 +43,10 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kFp8DynamicTensorSym,
     kFp8DynamicTokenSym,
 )
-from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
+from vllm.model_executor.model_loader.reload.layerwise import (
+    get_layerwise_info,
+    initialize_online_processing,
+)
 from vllm.model_executor.parameter import (
     ChannelQuantScaleParameter,
     GroupQuantScaleParameter,
@@ -51,8 +55,9 @@ from vllm.model_executor.parameter import (
 from vllm.platforms import current_platform
 
 from hk_backend.engine import loggers
+from hk_backend.engine.linear.checkpoint_tensors import mark_unset
 from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes, free_names
-from hk_backend.engine.linear.online import pack_online
+from hk_backend.engine.linear.online import check_arrived, pack_online, shard_indices
 from hk_backend.engine.linear.options import (
     Options,
     is_ignored,
@@ -60,13 +65,11 @@ from hk_backend.engine.linear.options import (
     no_experts,
 )
 from hk_backend.engine.linear.packed_layer import is_released, pack_layer, release
-from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK, rotated_activations
 from hk_vllm.linear.codes import announce, announced, multiply
 from hk_vllm.linear.created import latent_verdict
 from hk_vllm.linear.layer import verdict_on
-from hk_vllm.linear.online_checks import check_weight_arrived
 
 logger = loggers.of("vllm", "linear")
 
@@ -142,6 +145,8 @@ KEYS = {
 class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     """The base of both methods."""
 
+    verdict_on = staticmethod(verdict_on)
+
     def __init__(self, name: str, options: Options) -> None:
         super().__init__(name, options)
         key = KEYS.get(options.activations)
@@ -156,11 +161,8 @@ class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     def apply(self, layer: Any, x: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
         return multiply(layer, x, bias, None, self.key, self.quantiser)
 
-    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        activations, rotation = self.options.rounding(k)
-        return latent_verdict(layer, rotation) and verdict_on(
-            self.options.format, n, k, dtype, activations=activations, rotation=rotation
-        )
+    def reads(self, layer: Any, rotation: int) -> Verdict:
+        return latent_verdict(layer, rotation)
 
 
 @register_weight_loader_v2_supported_method
@@ -220,3 +222,26 @@ class HKOnlineLinearMethod(HKMethod):
         pack_online(layer, layer.weight.data, self.options)
         release(layer)
         layer._already_called_process_weights_after_loading = True
+
+
+def check_weight_arrived(layer: Any) -> None:
+    """Checks that all shards of a layer's weight have arrived, by vLLM's record of its tensors.
+
+    Raises:
+        CheckpointError: a tensor is missing from the checkpoint.
+    """
+    if _loads_nothing():
+        return
+    arrived: set[int] = set()
+    for parameter, call in get_layerwise_info(layer).loaded_weights:
+        if parameter == "weight":
+            shards = shard_indices(call.arguments.get("loaded_shard_id"))
+            if shards is None:
+                return  # all in one tensor
+            arrived |= shards
+    check_arrived(layer, arrived)
+
+
+def _loads_nothing() -> bool:
+    config = get_current_vllm_config_or_none()
+    return config is not None and config.load_config.load_format == "dummy"

@@ -19,8 +19,9 @@ from hk_backend.engine.linear.rotated import check_agreement, only_hk, verdict_o
 from hk_backend.engine.linear.shards import merged_names
 from hk_backend.engine.patching import wrap
 from hk_backend.terms.verdict import SERVED
-from hk_vllm.linear.kernels import HKMxKernel, counterpart
+from hk_vllm.linear.kernel_lists import counterpart
 from hk_vllm.linear.layer import verdict_on
+from hk_vllm.linear.mx_kernels import HKMxKernel
 
 
 def install() -> None:

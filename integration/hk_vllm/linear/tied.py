@@ -22,7 +22,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
 from hk_backend.engine.foreign import foreign_method
-from hk_backend.engine.linear.heads import asked, pack_head
+from hk_backend.engine.linear.heads import pack_head, requested_head
 from hk_backend.engine.linear.kept import hand_over, refuse
 from hk_backend.engine.linear.online import check_finite
 from hk_backend.engine.linear.packed_layer import release
@@ -140,7 +140,7 @@ def share_table(model: Any, why: str) -> str:
     They must share a table. Returns the reason why this is not done, if any. `why` is a reason why
     it may not be.
     """
-    if asked().embedding != IN_HEAD:
+    if requested_head().embedding != IN_HEAD:
         return ""
     heads = [
         each

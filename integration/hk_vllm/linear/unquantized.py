@@ -8,7 +8,6 @@ kind is packed, HK is measured beside vLLM's method (contest.py).
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
@@ -23,14 +22,14 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
 from hk_backend.engine.foreign import foreign, foreign_method
-from hk_backend.engine.linear.contest import Multiply, stand_in
+from hk_backend.engine.linear.contest import Multiply, stand_in, with_own_tensors
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
-from hk_backend.engine.patching import MARK
+from hk_backend.engine.patching import MARK, replace, wrap
 from hk_backend.ops import LinearRequest
 from hk_vllm.linear import head, tied
-from hk_vllm.linear.contest import why_slower, with_own_tensors
+from hk_vllm.linear.contest import why_slower
 from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
 
@@ -42,31 +41,20 @@ CHOOSES, PREPARES = "dispatch_unquantized_gemm", "dispatch_cpu_unquantized_gemm"
 def install() -> None:
     """Changes both methods; harmless to call again."""
     for method in METHODS:
-        if not hasattr(method.apply, MARK):
-            _change(method)
-            if method is UnquantizedEmbeddingMethod:
-                method.embedding = in_head_or(method.embedding)
+        wrap(method, "process_weights_after_loading", _process)
+        replace(method, "apply", packed_or)
+    replace(UnquantizedEmbeddingMethod, "embedding", in_head_or)
 
 
-def _change(method: Any) -> None:
-    process, compute = method.process_weights_after_loading, method.apply
-
-    @functools.wraps(process)
-    def process_weights_after_loading(self: Any, layer: Any) -> None:
-        tied.note_embedding(layer)
-        if is_released(layer) or is_empty(layer):
-            return  # packed by an earlier call, and nothing was loaded since
-        layer.hk_left = _why_left(self, layer)
-        if layer.hk_left == "":
-            _pack(layer)
-        else:
-            process(self, layer)
-
-    apply_packed = packed_or(compute)
-    setattr(apply_packed, MARK, compute)
-    setattr(process_weights_after_loading, MARK, process)
-    method.process_weights_after_loading = process_weights_after_loading
-    method.apply = apply_packed
+def _process(original: Any, method: Any, layer: Any) -> None:
+    tied.note_embedding(layer)
+    if is_released(layer) or is_empty(layer):
+        return  # packed by an earlier call, and nothing was loaded since
+    layer.hk_left = _why_left(method, layer)
+    if layer.hk_left == "":
+        _pack(layer)
+    else:
+        original(method, layer)
 
 
 def pack_table(table: Any) -> None:

@@ -25,7 +25,7 @@ from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import write_gguf
 from bench_serving.llamacpp.formats import FORMATS
 from bench_serving.llamacpp.server import settings
-from bench_serving.plan import Plan
+from bench_serving.plan import ServingPlan
 from bench_serving.serve import measure
 from bench_serving.server import Server, ServerError, differences
 from bench_serving.start import start
@@ -141,7 +141,7 @@ def test_vllm_s_client_measures_it(tmp_path: Path) -> None:
     that was not made, as by the text."""
     names = ("llama.cpp", "llama.cpp:auto:q4_0")
     candidates = [Candidate.parse(name) for name in names]
-    plan = Plan(Vllm(), smollm2(), candidates, "bfloat16", [48], 4, [1, 4], 12, 1)
+    plan = ServingPlan(Vllm(), smollm2(), candidates, "bfloat16", [48], 4, [1, 4], 12, 1)
     points, _ = measure(plan, tmp_path, lambda line: None)
     assert [(point.backend, point.concurrency, point.error) for point in points] == [
         (name, concurrency, "") for concurrency in (1, 4) for name in names

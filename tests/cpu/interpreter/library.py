@@ -1,4 +1,5 @@
-"""Builds and loads the interpreter of instructions that the emulated processor lacks.
+"""Builds and loads the interpreter of instructions that the emulated processor lacks: AVX512-BF16,
+VNNI and AMX. interpreter.cpp says how the emulated processor comes to it.
 
 AVX512-BF16, VNNI and AMX: interpreter.cpp says how the emulated processor comes to it.
 """

@@ -8,10 +8,10 @@ import torch
 
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.plan import Plan, Prepared
-from hk_backend.devices.hip.prepared_parts import PreparedParts
+from hk_backend.devices.hip.prepared_attention import PreparedAttention
 from hk_backend.kernels import catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.prefill_step import PrefillStep
 from tests.devices.hip.device import OnTheHost
 from tests.ops.cases import Case, arguments, make
 from tests.ops.oracle import close, expected_with, nan
@@ -53,13 +53,13 @@ class Call:
         )
         self.num_tokens = sum(queries for queries, _ in case.lengths)
 
-    def plan(self, device: OnTheHost, longest: int | None = None) -> Plan:
+    def step(self, longest: int | None = None) -> PrefillStep:
         rows = (self.made.get("seq_lens"), self.made.get("block_table"), longest)
-        return device.plan_prefill(self.made["query_start_loc"], self.num_tokens, *rows)
+        return PrefillStep.of(self.made["query_start_loc"], self.num_tokens, *rows)
 
-    def prepared(self, device: OnTheHost) -> Prepared | PreparedParts:
-        made = device.prepare_prefill(AttentionArguments(**self.made, out=self.out), self.tensors)
-        assert made is not None
+    def prepared(self, device: OnTheHost) -> PreparedAttention:
+        made = device.prepare(AttentionArguments(**self.made, out=self.out), self.tensors)
+        assert isinstance(made, PreparedAttention)
         return made
 
     def check(self, lse: torch.Tensor | None = None, in_parts: bool = False) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.kernels import Catalogue, catalogue
-from hk_backend.kernels.toolchain import compiler
+from hk_backend.lab.toolchain import compiler
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.small_kernels import build_catalogue

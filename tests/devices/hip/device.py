@@ -6,14 +6,14 @@ the host has none on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
-from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.call import KernelCall, Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.memory import GpuMemory
@@ -30,7 +30,7 @@ class MappedMemory(GpuMemory):
     def __init__(self, library: EmulatedLibrary, index: int) -> None:
         self.library = library
         self.index_of_all = index
-        self.kept: list[KernelCall] = []
+        self.kept: list[Mapping[str, torch.Tensor]] = []
         """As torch's allocator keeps the memory of a graph."""
 
     def torch_device(self, index: int) -> torch.device:
@@ -40,12 +40,14 @@ class MappedMemory(GpuMemory):
         return self.index_of_all
 
     @contextmanager
-    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        self.kept.append(call)
+    def addresses(
+        self, tensors: Mapping[str, torch.Tensor], work: Work
+    ) -> Iterator[dict[str, int]]:
+        self.kept.append(tensors)
         with self.library.current(self.index_of_all):
             yield {
                 name: self.library.map(tensor, name)
-                for name, tensor in call.tensors.items()
+                for name, tensor in tensors.items()
                 if tensor.numel()
             }
 

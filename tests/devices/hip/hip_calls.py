@@ -7,6 +7,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import Catalogue
+from hk_backend.kernels.arguments import Arguments, Field
 from tests.devices.hip.small_kernels import BLOCK
 
 HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(5)
@@ -67,6 +68,24 @@ def function(library: EmulatedLibrary, small: Catalogue, name: str) -> int:
     return library.function(library.load(entry), entry.symbol)
 
 
+FIELDS = {
+    **dict.fromkeys(("records", "results", "memory"), "pointer"),
+    **dict.fromkeys(("bytes", "workgroups", "steps", "waves", "stride"), "int32"),
+}
+OFFSETS = dict(zip(FIELDS, (0, 8, 16, 24, 28, 32, 36, 40), strict=True))
+FILL_STRUCT = Arguments(
+    48, tuple(Field(name, type, OFFSETS[name]) for name, type in FIELDS.items())
+)
+"""The struct of `fill`, hk::MeasureArgs, with signed numbers."""
+
+
+def fill_values(out: int | None, value: int, count: int) -> dict[str, int | None]:
+    """The fields of `FILL_STRUCT` to fill `count` numbers."""
+    unused = {"records": None, "memory": None, "waves": 0, "stride": 0}
+    blocks = -(-count // BLOCK)
+    return {"results": out, "bytes": value, "workgroups": blocks, "steps": count, **unused}
+
+
 def fill(
     library: EmulatedLibrary,
     handle: int,
@@ -77,6 +96,6 @@ def fill(
     grid: int | None = None,
 ) -> None:
     """Enqueue `fill`."""
-    argument = out.to_bytes(8, "little") + value.to_bytes(4, "little") + count.to_bytes(4, "little")
+    values = fill_values(out, value, count)
     blocks = -(-count // BLOCK) if grid is None else grid
-    library.launch(handle, (blocks, 1, 1), BLOCK, 0, on, argument)
+    library.launch(handle, (blocks, 1, 1), BLOCK, 0, on, FILL_STRUCT.pack(values))

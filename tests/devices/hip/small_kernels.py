@@ -5,29 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from hk_backend.kernels import Catalogue, catalogue
-from hk_backend.kernels.toolchain import build
-from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.lab.toolchain import build
+from hk_backend.lab.toolchain.compiler import Toolchain
 from tests.kernels.sources import ARCH, Source, write
 
 BLOCK = 64
 WIDE_LDS = 96 * 1024
+INFO = '{1, 1, 1, 0, 0, "measure", "test"}'
 
 FILL = Source(
     name="fill",
     body="""
-struct Args { int* out; int value; int count; };
+using Args = hk::MeasureArgs;
 __device__ void run(const Args& a) {
   int i = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
-  if (i < a.count) a.out[i] = a.value;
+  if (i < a.steps) ((int*)a.results)[i] = a.bytes;
 }
 """,
-    info='{64, 0, 0, 0, 0, "ceil_div(count, tile_rows)", "test"}',
+    info=INFO,
 )
-"""`out[i] = value` for i < count."""
+"""`results[i] = bytes` for i < steps, with the struct of the measuring kernels."""
 
 STRAY = Source(
     name="stray",
-    body=FILL.body.replace("if (i < a.count) ", ""),
+    body=FILL.body.replace("if (i < a.steps) ", ""),
     info=FILL.info,
 )
 """The same without minding the end."""
@@ -35,19 +36,19 @@ STRAY = Source(
 WIDE = Source(
     name="wide",
     body=f"""
-struct Args {{ int* out; int count; }};
+using Args = hk::MeasureArgs;
 extern __shared__ int lds[];
 __device__ void run(const Args& a) {{
   int lane = __builtin_amdgcn_workitem_id_x();
   int last = {WIDE_LDS} / 4 - 64;
   lds[last + lane] = lane;
   __builtin_amdgcn_s_barrier();
-  a.out[lane] = lds[last + 63 - lane];
+  ((int*)a.results)[lane] = lds[last + 63 - lane];
 }}
 """,
-    info=f'{{64, 0, 0, {WIDE_LDS}, 0, "1", "test"}}',
+    info=f'{{1, 1, 1, {WIDE_LDS}, 0, "measure", "test"}}',
 )
-"""`out[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
+"""`results[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
 
 PLACE = Source(
     name="place",
@@ -58,7 +59,7 @@ __device__ void run(const Args& a) {
   a.out[a.width * z + y] = 10 * z + y;
 }
 """,
-    info='{64, 0, 0, 0, 0, "1, width, 3", "test"}',
+    info=INFO,
 )
 """Each workgroup's place in y and z."""
 
@@ -71,7 +72,7 @@ __device__ void run(const Args& a) {
   for (long i = 0; i < a.steps; ++i) *out = 1;
 }
 """,
-    info='{1, 0, 0, 0, 0, "1", "test"}',
+    info=INFO,
 )
 """A loop of `steps` turns."""
 

@@ -25,6 +25,7 @@ LLAMA = AttentionRequest(
 NO_KERNELS = Catalogue("gfx950", {})
 PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+READ = ": the gfx950 kernels read torch.bfloat16, torch.float16 and torch.float8_e4m3fn"
 NOT, HAVE = ": not in the gfx950 kernels", ": the gfx950 kernels have"
 
 
@@ -51,22 +52,20 @@ OTHERWISE = ("B H N/y D/x y x", "B H D/y N/x y x")
 REFUSED = [
     (packed(dtype=torch.float32), "dtype torch.float32"),
     (packed(kv_dtype=E4M3), "packed keys and values in torch.float8_e4m3fn: the gfx950 kernels"),
-    (paged(kv_dtype=torch.float16), "torch.float16: the gfx950 kernels read bf16, e4m3 and e5m2"),
+    (paged(kv_dtype=torch.float16), "torch.float16: the gfx950 kernels read bf16 and e4m3"),
     (paged(kv_dtype=torch.float8_e4m3fnuz), "keys and values in torch.float8_e4m3fnuz"),
-    (paged(kv_dtype=E5M2, block_size=8, cache_layouts=SPLIT_BY_CHANNEL), "block_size 8"),
+    (paged(kv_dtype=E5M2), f"keys and values in torch.float8_e5m2{READ}"),
+    (packed(kv_dtype=E5M2, **WINDOW), f"keys and values in torch.float8_e5m2{READ}"),
+    (paged(kv_dtype=E4M3, block_size=8, cache_layouts=SPLIT_BY_CHANNEL), "block_size 8"),
     (packed(head_size=264), f"head_size 264{HAVE} 64, 128 and 256"),
     (paged(head_size=256, block_size=24), "head_size 256 of any_pages keys and values"),
     (paged(head_size=96, kv_dtype=E4M3), "head_size 96 of paged keys and values in torch.float8"),
-    (paged(head_size=256, kv_dtype=E5M2), f"values in torch.float8_e5m2{HAVE} 64 and 128"),
     (paged(head_size=192, head_size_v=128, kv_dtype=E4M3), "values of 128 channels with keys of"),
     (packed(head_size_v=64, **CAP), "values of 64 channels with keys of 128, packed in"),
     (packed(causal=False, **WINDOW), f"sliding_window that is not causal{NOT}"),
     (packed(causal=False, **WINDOW, **CAP), f"sliding_window that is not causal{NOT}"),
-    (paged(kv_dtype=E5M2, **WINDOW), "sliding_window with keys and values in torch.float8_e5m2"),
-    (paged(kv_dtype=E5M2, has_sinks=True), "sinks with keys and values in torch.float8_e5m2"),
     (packed(has_alibi=True, **CAP), f"logits_soft_cap with alibi_slopes{NOT}"),
     (packed(logits_soft_cap=1025.0), f"logits_soft_cap 1025, above 1024{NOT}"),
-    (paged(kv_dtype=E5M2, **CAP), "logits_soft_cap with keys and values in torch.float8_e5m2"),
     (paged(kv_dtype=E4M3, head_size=64, **CAP), "logits_soft_cap with head_size 64 and keys"),
     (paged(block_size=24, **CAP), "logits_soft_cap with blocks of no multiple of 16 tokens"),
     (packed(has_alibi=True, causal=False), f"alibi_slopes that are not causal{NOT}"),
@@ -111,10 +110,10 @@ SERVED = [
     (paged(logits_soft_cap=50.0, kv_dtype=E4M3), "paged", "capped"),
     (paged(has_alibi=True, **WINDOW, **SINKS), "paged", "alibi"),
     (paged(block_size=1, **WINDOW, **SINKS), "tokens", "window"),
-    (paged(block_size=1, kv_dtype=E5M2), "tokens", "none"),
+    (paged(block_size=1, kv_dtype=E4M3), "tokens", "none"),
     (paged(block_size=24, kv_dtype=E4M3), "any_pages", "none"),
     (paged(head_size=128, head_size_v=192, cache_layouts=BY_TOKEN), "split", "none"),
-    (paged(block_size=32, kv_dtype=E5M2, cache_layouts=BY_TOKEN), "split", "none"),
+    (paged(block_size=32, kv_dtype=E4M3, cache_layouts=BY_TOKEN), "split", "none"),
     (paged(has_alibi=True, cache_layouts=SPLIT_BY_CHANNEL), "split", "alibi"),
 ]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from hk_backend.devices.hip.dealing import Layer
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.plan import Layer, Prepared
-from hk_backend.devices.hip.prepared_parts import PreparedParts
+from hk_backend.devices.hip.prepared_attention import PreparedAttention
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.attention_plan import Choice, Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -54,8 +54,8 @@ class Shared(Call):
         device.library.synchronise(device.memory.stream(0))
         return self.out
 
-    def launch(self, device: OnTheHost, prepared: Prepared | PreparedParts) -> torch.Tensor:
-        assert prepared.launch(self.plan(device, LONGEST), self.tensors)
+    def launch(self, device: OnTheHost, prepared: PreparedAttention) -> torch.Tensor:
+        assert prepared.launch(self.step(LONGEST), self.tensors)
         device.library.synchronise(device.memory.stream(0))
         return self.out
 
@@ -63,9 +63,17 @@ class Shared(Call):
         self.check(self.lse if with_lse else None, in_parts=True)
 
 
+def kernels_of(device: OnTheHost) -> list[KernelEntry]:
+    """The kernels of the launches that were waited for, each launched once; then forgets them."""
+    found = device.mapped.library.report()["kernels"]
+    device.mapped.library.forget_report()
+    assert all(each["launches"] == 1 for each in found.values())
+    return [device.catalogue.kernel(name) for name in found]
+
+
 def launched(device: OnTheHost) -> list[str]:
-    """The operators of the launches so far, in order."""
-    return [call.kernels[0].operator for call in device.mapped.kept]
+    """The operators of `kernels_of`."""
+    return sorted((kernel.operator for kernel in kernels_of(device)), reverse=True)
 
 
 BOTH = ["attention_prefill", "attention_merge"]
@@ -102,7 +110,7 @@ def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal)
     for number, case in ((3, CASE), (2, NEXT), (1, CASE), (4, NEXT)):
         deal(number, 128)
         by_operator = Shared(case).run(device).clone()
-        device.mapped.kept.clear()
+        device.mapped.library.forget_report()
         call = Shared(case)
         found = call.launch(device, prepared)
         assert len(launched(device)) == (2 if number > 1 else 1)
@@ -124,7 +132,7 @@ def test_what_else_is_shared(case: Case, mask: str, device: OnTheHost, deal: Dea
     deal(3, 64)
     call = Shared(case)
     call.run(device)
-    parts, merge = (each.kernels[0] for each in device.mapped.kept)
+    parts, merge = sorted(kernels_of(device), key=lambda each: each.operator, reverse=True)
     assert (parts.facts["mask"], merge.operator) == (mask, "attention_merge")
     call.is_right()
     call.launch(device, call.prepared(device))
@@ -158,4 +166,4 @@ def test_kernels_that_fail_their_self_check_are_not_used(
     call.run(device)
     assert launched(device) == ["attention_prefill"]
     call.is_right()
-    assert isinstance(call.prepared(device), Prepared)
+    assert call.prepared(device).shared is None

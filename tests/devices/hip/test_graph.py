@@ -75,7 +75,7 @@ def test_replays(
 
     def enqueue() -> torch.Tensor:
         if first:
-            device.linears.forget()
+            device.linear_calls.clear()
         return captured.enqueue()
 
     launch = Launch(enqueue, captured.tensors(), lambda out: left.pop(0).check(out))
@@ -149,8 +149,8 @@ def by_operator(device: OnTheHost, call: Call) -> Callable[[], object]:
 
 def prepared(device: OnTheHost, call: Call) -> Callable[[], object]:
     """As an engine's later layers are launched."""
-    ready, plan = call.prepared(device), call.plan(device)
-    return lambda: ready.launch(plan, call.tensors)
+    ready, step = call.prepared(device), call.step()
+    return lambda: ready.launch(step, call.tensors)
 
 
 def attention(

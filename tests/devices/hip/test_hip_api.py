@@ -15,9 +15,11 @@ from tests.devices.hip import hip_calls
 from tests.devices.hip.graph import Graph
 from tests.devices.hip.hip_calls import (
     COUNT,
+    FILL_STRUCT,
     code,
     event,
     fill,
+    fill_values,
     function,
     malloc,
     pointer,
@@ -134,7 +136,7 @@ def test_dynamic_lds_above_64_kib(known: bool, library: EmulatedLibrary, small: 
     module's, and no launch needs it."""
     library.call("hkEmulatedModuleAttributes", int(known))
     out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
-    argument = out.to_bytes(8, "little") + (BLOCK).to_bytes(8, "little")
+    argument = FILL_STRUCT.pack(fill_values(out, 0, BLOCK))
 
     def launch(size: int) -> None:
         library.launch(wide, (1, 1, 1), BLOCK, size, 0, argument)
@@ -158,7 +160,7 @@ def test_launches_that_the_hardware_cannot_make(library: EmulatedLibrary, small:
     out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
     with pytest.raises(HipError, match="InvalidConfiguration"):
         fill(library, handle, out, 0, grid=0)
-    argument = bytes(16)
+    argument = bytes(FILL_STRUCT.size)
     with pytest.raises(HipError, match="LaunchFailure"):  # past the kernel's launch bounds
         library.launch(handle, (1, 1, 1), 2 * BLOCK, 0, 0, argument)
     with pytest.raises(HipError, match="InvalidConfiguration"):
@@ -182,7 +184,7 @@ def test_a_finding_fails_the_next_wait_and_is_reported(
     assert "store" in finding["instruction"]
     assert finding["workgroup"] == 1
     assert finding["address"] == out + 4 * COUNT
-    line = 1 + next(i for i, text in enumerate(STRAY.text().splitlines()) if "a.out[i]" in text)
+    line = 1 + next(i for i, text in enumerate(STRAY.text().splitlines()) if ".results)[i]" in text)
     assert finding["source"].endswith(f"stray.hip:{line}")
     assert report["kernels"]["stray"]["launches"] == 1
     library.forget_report()
@@ -248,16 +250,17 @@ def test_an_argument_is_that_of_the_capture(
     """Its bytes are copied: the host may write others into the same place at once."""
     out, other = malloc(library, 4 * COUNT), malloc(library, 4 * COUNT)
     handle = c_void_p(function(library, small, "fill"))
-    argument = (ctypes.c_int64 * 2)(out, COUNT << 32 | 5)
-    size = c_size_t(16)
+    blocks = -(-COUNT // BLOCK)
+    argument = (ctypes.c_int64 * 6)(0, out, 0, blocks << 32 | 5, COUNT, 0)
+    size = c_size_t(48)
     extra = (c_void_p * 5)(1, ctypes.addressof(argument), 2, ctypes.addressof(size), 3)
     parameters = (c_void_p * 1)(ctypes.addressof(argument))
     given = (None, extra) if as_buffer else (parameters, None)
-    grid = [c_uint(-(-COUNT // BLOCK)), c_uint(1), c_uint(1), c_uint(BLOCK), c_uint(1), c_uint(1)]
+    grid = [c_uint(blocks), c_uint(1), c_uint(1), c_uint(BLOCK), c_uint(1), c_uint(1)]
     with graph.capture():
         launch = (handle, *grid, c_uint(0), c_void_p(graph.stream), *given)
         library.call("hipModuleLaunchKernel", *launch)
-    argument[:] = other, 1 << 32 | 6
+    argument[:] = 0, other, 0, 1 << 32 | 6, 1, 0
     graph.replay()
     assert read(library, out, COUNT) == [5] * COUNT
 

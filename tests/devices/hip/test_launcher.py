@@ -1,8 +1,7 @@
-"""The launcher's prepared and repeated launches (csrc/hip), with tensors that are on the GPU."""
+"""The launcher's recordings (csrc/hip), with tensors that are on the GPU."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,11 +15,13 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import Catalogue
 from tests.devices.hip.gpu_tensor import GpuTensor
-from tests.devices.hip.hip_calls import malloc, read, stream
+from tests.devices.hip.hip_calls import FILL_STRUCT, OFFSETS, fill_values, malloc, read, stream
+from tests.devices.hip.small_kernels import BLOCK
 
 ROOM, ROWS = 512, 5
-"""Numbers of each piece of memory; rows of 8 of the tensor that a launch was made for."""
-OUT, VALUE, COUNT, ARGUMENT = 0, 8, 12, bytes(16)
+"""Numbers of each piece of memory; rows of 8 of the tensor that a launch was recorded for."""
+OUT, VALUE, BLOCKS, COUNT = (OFFSETS[n] for n in ("results", "bytes", "workgroups", "steps"))
+ARGUMENT = bytes(FILL_STRUCT.size)
 """The struct of `fill`."""
 
 
@@ -50,22 +51,16 @@ class OnGpu:
 
 
 class Fill(OnGpu):
-    """Prepared for a tensor of `ROWS` rows."""
+    """Recorded for a tensor of `ROWS` rows; a step says with what and how far to fill."""
 
-    def __init__(self, *where: Any, index: int = 0, **changes: Any) -> None:
+    def __init__(self, *where: Any, index: int = 0, like: Any = None) -> None:
         super().__init__(*where, index)
-        given = {
-            "argument": ARGUMENT,
-            "step_places": [(VALUE, 4), (COUNT, 4)],
-            "step_grid": {"count": 1},
-            "sizes": {},
-            "tensors": [(self.tensor(), OUT, False)],
-            "alignment": 16,
-        }
-        self.native = _hip.Prepared([self.kernel], **{**given, **changes})
+        values = [(0, VALUE, 4), (1, BLOCKS, 4), (2, COUNT, 4)]
+        launch = (self.kernel, ARGUMENT, [(0, 0, OUT)], values)
+        self.native = _hip.Recording([launch], [(like or self.tensor(), False)], 16)
 
     def step(self, value: int, count: int, rows: int = 1) -> _hip.Step:
-        return _hip.Step(self.index, [value, count], rows)
+        return _hip.Step(self.index, [value, -(-count // BLOCK), count], rows)
 
     def filled(self, value: int, begin: int = 0) -> int:
         """How many numbers from `begin` on are `value`."""
@@ -76,11 +71,11 @@ class Fill(OnGpu):
 def test_a_step_s_values_and_a_tensor_s_address(library: EmulatedLibrary, small: Catalogue) -> None:
     """The grid follows the step; an address counts from the byte offset."""
     fill = Fill(library, small)
-    assert fill.native.launch(fill.step(7, 300), 0, (fill.tensor(),))
+    assert fill.native.launch(0, (fill.tensor(),), fill.step(7, 300))
     assert fill.filled(7) == 300
-    assert fill.native.launch(fill.step(-5, 20), 0, (fill.tensor(byte_offset=1600),))
+    assert fill.native.launch(0, (fill.tensor(byte_offset=1600),), fill.step(-5, 20))
     assert fill.filled(-5, begin=400) == 20
-    assert not fill.native.launch(fill.step(1, 20), 0, (fill.tensor(byte_offset=8),)), "alignment"
+    assert not fill.native.launch(0, (fill.tensor(byte_offset=8),), fill.step(1, 20)), "alignment"
 
 
 def test_each_stream_of_a_step_is_checked(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -91,11 +86,11 @@ def test_each_stream_of_a_step_is_checked(library: EmulatedLibrary, small: Catal
         foreign = stream(library)
     step = fill.step(1, 1)
     for own in (one, two, 0, one):
-        assert fill.native.launch(step, own, tensors)
+        assert fill.native.launch(own, tensors, step)
     for own in (one, two):
         with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
-            fill.native.launch(step, foreign, tensors)
-        assert fill.native.launch(step, own, tensors)
+            fill.native.launch(foreign, tensors, step)
+        assert fill.native.launch(own, tensors, step)
     assert library.launch_calls() == 6
 
 
@@ -104,73 +99,52 @@ def test_a_launch_on_a_device_that_is_not_the_current_one(
 ) -> None:
     """The null stream is that of the kernel's device."""
     fill = Fill(library, small, index=1)
-    assert fill.native.launch(fill.step(4, 100), 0, (fill.tensor(),))
+    assert fill.native.launch(0, (fill.tensor(),), fill.step(4, 100))
     assert fill.filled(4) == 100
     assert library.current_device() == 0
 
 
-def test_what_was_not_prepared_for(library: EmulatedLibrary, small: Catalogue) -> None:
+def test_steps_and_rows_that_a_recording_is_not_for(
+    library: EmulatedLibrary, small: Catalogue
+) -> None:
     fill = Fill(library, small)
-    step = fill.step(1, 8)
-    assert not fill.native.launch(step, 0, (fill.tensor(index=1),)), "another GPU's tensor"
-    assert not fill.native.launch(_hip.Step(1, [1, 8], 1), 0, (fill.tensor(),))
-    assert not fill.native.launch(_hip.Step(0, [1], 1), 0, (fill.tensor(),))
-    assert not fill.native.launch(_hip.Step(0, [1, 8, 8], 1), 0, (fill.tensor(),))
-    for tensors, addresses in (((), None), ((fill.tensor(),) * 2, None), ((fill.tensor(),), [])):
-        with pytest.raises(ValueError, match=r"^tensors: \d are not valid: expected 1"):
-            fill.native.launch(step, 0, tensors, addresses)
+    own = (fill.tensor(),)
+    assert not fill.native.launch(0, own), "no step"
+    assert not fill.native.launch(0, own, _hip.Step(1, [1, 1, 8], 1)), "another GPU's"
+    assert not fill.native.launch(0, own, _hip.Step(0, [1, 1], 1))
+    assert not fill.native.launch(0, own, fill.step(1, 8, rows=ROWS + 1))
     assert library.launch_calls() == 0
+    assert fill.native.launch(0, own, _hip.Step(0, [1, 1, 8, 8], ROWS)), "a value for others"
+    assert fill.native.launch(0, (fill.tensor(rows=2),), fill.step(1, 8, rows=2))
 
 
 def test_rows_of_one_token(library: EmulatedLibrary, small: Catalogue) -> None:
-    """A lone row has any stride: so nothing was prepared for the stride of several."""
+    """A lone row has any stride: so nothing was recorded for the stride of several."""
     fill = Fill(library, small)
-    assert fill.native.launch(fill.step(1, 8), 0, (fill.tensor(rows=1, row=3),))
-    lone = Fill(library, small, tensors=[(fill.tensor(rows=1, row=16), OUT, False)])
-    assert lone.native.launch(fill.step(1, 8), 0, (fill.tensor(rows=1),))
-    assert not lone.native.launch(fill.step(1, 8), 0, (fill.tensor(rows=5, row=16),))
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"argument": bytes(1025)}, "argument: too large"),
-        ({"step_places": [(VALUE, 4), (COUNT, 8)]}, "outside the argument"),
-        ({"step_places": [(VALUE, 4), (16, 1)]}, "outside the argument"),
-        ({"step_places": [(0, 16), (COUNT, 4)]}, "outside the argument"),
-        ({"step_grid": {"count": 2}}, "no such value: count"),
-        ({"step_grid": {}}, "grid formula: no value for count"),
-        ({"tensors": [(GpuTensor(0, (5, 8), (8, 1)), 9, False)]}, "a tensor outside the argument"),
-        ({"tensors": [(GpuTensor(0, (), ()), 0, False)]}, "a tensor outside the argument"),
-        ({"tensors": [(GpuTensor(0, (5,), (1,)), 0, False)] * 17}, "tensors: too many"),
-    ],
-)
-def test_what_cannot_be_prepared(
-    changes: dict[str, Any], why: str, library: EmulatedLibrary, small: Catalogue
-) -> None:
-    with pytest.raises(ValueError, match=why):
-        Fill(library, small, **changes)
+    assert fill.native.launch(0, (fill.tensor(rows=1, row=3),), fill.step(1, 8))
+    lone = Fill(library, small, like=fill.tensor(rows=1, row=16))
+    assert lone.native.launch(0, (fill.tensor(rows=1),), fill.step(1, 8))
+    assert not lone.native.launch(0, (fill.tensor(rows=5, row=16),), fill.step(1, 8))
 
 
 def argument(value: int, count: int) -> bytes:
-    return struct.pack("<Qii", 0, value, count)
+    return FILL_STRUCT.pack(fill_values(None, value, count))
 
 
 class Fills(OnGpu):
-    """8 times 1 into a tensor, and behind it 4 times 2, in two launches that are repeated."""
+    """8 times 1 into a tensor, and behind it 4 times 2, in two launches without a step."""
 
-    def __init__(self, *where: Any, index: int = 0, **changes: Any) -> None:
+    def __init__(self, *where: Any, index: int = 0, exact: bool = True, **changes: Any) -> None:
         super().__init__(*where, index)
         given = {
             "launches": [
-                (self.kernel, {"count": 8}, argument(1, 8), [(0, 0, OUT)]),
-                (self.kernel, {"count": 4}, argument(2, 4), [(0, 32, OUT)]),
+                (self.kernel, argument(1, 8), [(0, 0, OUT)], []),
+                (self.kernel, argument(2, 4), [(0, 32, OUT)], []),
             ],
-            "tensors": (self.tensor(), None),
-            "exact": 1,
+            "tensors": [(self.tensor(), exact), (None, exact)],
             "alignment": 16,
         }
-        self.native = _hip.Repeated(**{**given, **changes})
+        self.native = _hip.Recording(**{**given, **changes})
 
 
 def test_bytes_of_a_tensor(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -183,7 +157,7 @@ def test_bytes_of_a_tensor(library: EmulatedLibrary, small: Catalogue) -> None:
     assert library.launch_calls() == 4
 
 
-def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Catalogue) -> None:
+def test_tensors_that_a_recording_is_not_for(library: EmulatedLibrary, small: Catalogue) -> None:
     fills = Fills(library, small)
     own = fills.tensor()
     for tensors in (
@@ -196,15 +170,15 @@ def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Cata
         (fills.tensor(byte_offset=8), None),
     ):
         assert not fills.native.launch(0, tensors)
-    for given, addresses in (((), None), ((own,), None), ((own, None), [0])):
+    for given, addresses in (((), None), ((own,), None), ((own, None), [0]), ((own,) * 3, None)):
         with pytest.raises(ValueError, match=r"^tensors: \d are not valid: expected 2"):
-            fills.native.launch(0, given, addresses)
+            fills.native.launch(0, given, None, addresses)
     with library.current(1):
         foreign = stream(library)
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
         fills.native.launch(foreign, (own, None))
     assert library.launch_calls() == 0
-    longer = Fills(library, small, exact=0).native  # a tensor that may be longer, as a workspace
+    longer = Fills(library, small, exact=False).native  # a tensor may be longer, as a workspace
     assert not longer.launch(0, (fills.tensor(rows=ROWS - 1), None))
     assert longer.launch(0, (fills.tensor(rows=ROWS + 1), None))
 
@@ -230,12 +204,12 @@ def test_threads_share_it(library: EmulatedLibrary, small: Catalogue) -> None:
     ("changes", "why"),
     [
         ({"launches": []}, "launches: none"),
-        ({"tensors": (None,) * 17}, "tensors: too many"),
-        ({"tensors": (None, None)}, "a tensor outside the argument"),
-        ({"tensors": (GpuTensor(0, (), ()),)}, "a tensor without an axis"),
+        ({"tensors": [(None, True)] * 17}, "tensors: too many"),
+        ({"tensors": [(None, True)] * 2}, "a tensor outside the argument"),
+        ({"tensors": [(GpuTensor(0, (), ()), True)]}, "a tensor without an axis"),
     ],
 )
-def test_what_cannot_be_made(
+def test_tensors_that_cannot_be_recorded(
     changes: dict[str, Any], why: str, library: EmulatedLibrary, small: Catalogue
 ) -> None:
     with pytest.raises(ValueError, match=why):
@@ -243,23 +217,34 @@ def test_what_cannot_be_made(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "packed", "patch", "why"),
+    ("packed", "addresses", "values", "why"),
     [
-        ({}, bytes(16), (0, 0, 0), "grid formula: no value for count"),
-        ({"count": 8}, bytes(1025), (0, 0, 0), "argument: too large"),
-        ({"count": 8}, bytes(16), (0, 0, 9), "a tensor outside the argument"),
-        ({"count": 8}, bytes(16), (1, 0, 0), "a tensor outside the argument"),
-        ({"count": 8}, bytes(16), (2, 0, 0), "a tensor outside the argument"),
+        (bytes(1025), [], [], "argument: too large"),
+        (ARGUMENT, [(0, 0, FILL_STRUCT.size - 7)], [], "a tensor outside the argument"),
+        (ARGUMENT, [(1, 0, OUT)], [], "a tensor outside the argument"),
+        (ARGUMENT, [(2, 0, OUT)], [], "a tensor outside the argument"),
+        (ARGUMENT, [], [(0, FILL_STRUCT.size - 4, 8)], "a value outside the argument"),
+        (ARGUMENT, [], [(0, FILL_STRUCT.size, 1)], "a value outside the argument"),
+        (ARGUMENT, [], [(0, 0, 16)], "a value outside the argument"),
     ],
 )
-def test_launches_that_cannot_be_made(
-    sizes: dict[str, int],
+def test_launches_that_cannot_be_recorded(
     packed: bytes,
-    patch: tuple[int, int, int],
+    addresses: list[_hip.Numbers],
+    values: list[_hip.Numbers],
     why: str,
     library: EmulatedLibrary,
     small: Catalogue,
 ) -> None:
     kernel = HipKernels(library).load(small.kernel("fill"), 0)
     with pytest.raises(ValueError, match=why):
-        Fills(library, small, launches=[(kernel, sizes, packed, [patch])])
+        Fills(library, small, launches=[(kernel, packed, addresses, values)])
+
+
+def test_launches_on_two_gpus_cannot_be_recorded(
+    library: EmulatedLibrary, small: Catalogue
+) -> None:
+    kernels = HipKernels(library)
+    of_two = [kernels.load(small.kernel("fill"), index) for index in (0, 1)]
+    with pytest.raises(ValueError, match="launches: of several devices"):
+        Fills(library, small, launches=[(kernel, ARGUMENT, [], []) for kernel in of_two])

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import ArgumentError, Catalogue, CodeObjectError, KernelEntry
-from tests.devices.hip.hip_calls import SUCCESS, code, malloc, read
+from tests.devices.hip.hip_calls import SUCCESS, code, fill_values, malloc, read
 from tests.devices.hip.small_kernels import BLOCK
 from tests.kernels.catalogues import with_kernels
 
@@ -32,7 +31,7 @@ def fill(
     on: int = 0,
 ) -> None:
     entry = small.kernel("fill")
-    kernels.launch((entry,), index, on, {"count": count}, out=out, value=value, count=count)
+    kernels.launch(entry, index, on, **fill_values(out, value, count))
 
 
 def changed(small: Catalogue, **changes: object) -> Catalogue:
@@ -54,7 +53,7 @@ def test_one_module_per_device_and_code_object(
             outs.append(malloc(library, 4 * COUNT))
         fill(kernels, small, outs[-1], index + 1, index=index)
     assert len(loads) == 2
-    kernels.launch((small.kernel("wide"),), 0, 0, {}, out=outs[0], count=BLOCK)
+    kernels.launch(small.kernel("wide"), 0, 0, **fill_values(outs[0], 0, BLOCK))
     assert len(loads) == 3
     another = replace(small.kernel("fill"), name="another")  # of the same code object
     assert kernels.load(another, 0) is not kernels.load(small.kernel("fill"), 0)
@@ -73,7 +72,7 @@ def test_the_current_device_is_put_back(library: EmulatedLibrary, small: Catalog
     fill(kernels, small, out, index=1)
     assert library.stream_device(0) == 0
     with pytest.raises(ArgumentError):
-        kernels.launch((small.kernel("fill"),), 1, 0, {"count": 1}, out=out)
+        kernels.launch(small.kernel("fill"), 1, 0, results=out)
     assert library.stream_device(0) == 0
 
 
@@ -127,34 +126,3 @@ def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
     """HIP wraps such a grid at 32 bits, and would leave tiles unwritten without an error."""
     with pytest.raises(ValueError, match=r"grid: 8388608 workgroups of 512 .* at most 8388607"):
         library.launch(0, (2**23, 1, 1), 512, 0, 0, b"")
-
-
-def test_the_gpu_of_the_launch_is_asked(
-    library: EmulatedLibrary, small: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a partition mode two of one arch may differ. Once for a kernel: no launch asks."""
-    asked: list[int] = []
-    monkeypatch.setattr(library, "compute_units", lambda i: asked.append(i) or (1, 2)[i])
-    kernels, large = HipKernels(library), small.kernel("fill")
-    half = replace(small.kernel("stray"), tile=replace(large.tile, rows=large.tile.rows // 2))
-    for index in (0, 1, 0, 1):
-        with library.current(index):
-            out = malloc(library, 4 * 256)
-        count = 2 * large.tile.rows  # two workgroups of `fill`, four of `stray`
-        values = {"out": out, "value": 1, "count": count}
-        kernels.launch((large, half), index, 0, {"count": count}, **values)
-        with library.current(index):
-            library.synchronise(0)
-        launches = {name: each["launches"] for name, each in library.report()["kernels"].items()}
-        library.forget_report()
-        assert launches == {("fill", "stray")[index]: 1}
-    assert sorted(asked) == [0, 0, 1, 1]
-
-
-def test_no_kernels_and_kernels_of_two_gpus(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels = HipKernels(library)
-    with pytest.raises(ValueError, match="kernels: none"):
-        _hip.launch([], 0, {}, b"")
-    of_two = [kernels.load(small.kernel("fill"), index) for index in (0, 1)]
-    with pytest.raises(ValueError, match="kernels: of several devices"):
-        _hip.launch(of_two, 0, {"count": 1}, bytes(16))

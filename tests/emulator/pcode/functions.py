@@ -61,22 +61,20 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "abs": lambda v: Value(v.kind, v.width, v.bits & ~(1 << (v.width - 1))),
     "signext": lambda v: Value("i", 64, v.number & ((1 << 64) - 1)),
     "signext_from_bit": _signext_from_bit,
-    "f32_to_i32": _to_integer("i", 32),
-    "f32_to_u32": _to_integer("u", 32),
-    "f64_to_i32": _to_integer("i", 32),
-    "f64_to_u32": _to_integer("u", 32),
-    "f16_to_i16": _to_integer("i", 16),
-    "f16_to_u16": _to_integer("u", 16),
-    "i32_to_f32": lambda v: floating(v.number, 32),
-    "u32_to_f32": lambda v: floating(v.number, 32),
-    "i32_to_f64": lambda v: floating(v.number, 64),
-    "u32_to_f64": lambda v: floating(v.number, 64),
-    "i16_to_f16": lambda v: floating(v.number, 16),
-    "u16_to_f16": lambda v: floating(v.number, 16),
-    "f16_to_f32": lambda v: convert(v, 32),
-    "f32_to_f16": lambda v: convert(v, 16),
-    "f32_to_f64": lambda v: convert(v, 64),
-    "f64_to_f32": lambda v: convert(v, 32),
+    **{
+        f"f{width}_to_{kind}{to}": _to_integer(kind, to)
+        for width, to in ((16, 16), (32, 32), (64, 32))
+        for kind in "iu"
+    },
+    **{
+        f"{kind}{width}_to_f{to}": lambda v, to=to: floating(v.number, to)
+        for width, to in ((32, 32), (32, 64), (16, 16))
+        for kind in "iu"
+    },
+    **{
+        f"f{width}_to_f{to}": lambda v, to=to: convert(v, to)
+        for width, to in ((16, 32), (32, 16), (32, 64), (64, 32))
+    },
     "u32_to_u16": lambda v: unsigned(min(v.bits, 65535), 16),
     "i32_to_i16": lambda v: signed(min(max(v.number, -32768), 32767), 16),
     **{
@@ -90,44 +88,16 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 # --- operators ------------------------------------------------------------------------------------
 
 
-LEVELS = (
-    ("||",),
-    ("&&",),
-    ("|",),
-    ("^",),
-    ("&",),
-    ("==", "!=", "<>"),
-    ("<", ">", "<=", ">="),
-    ("<<", ">>"),
-    ("+", "-"),
-    ("*",),
-    ("**",),
-)
 _Operators = dict[str, Callable[[Any, Any], Any]]
 _COMPARED: _Operators = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le,
     ">=": operator.ge,
-}
-_REAL: _Operators = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
-_WHOLE: _Operators = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-    "**": operator.pow,
-}
+}  # fmt: skip
+_REAL: _Operators = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_WHOLE: _Operators = _REAL | {
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift,
+    ">>": operator.rshift, "**": operator.pow,
+}  # fmt: skip
 
 
 def arithmetic(symbol: str, a: Value, b: Value) -> Value:

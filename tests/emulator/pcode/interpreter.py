@@ -38,7 +38,7 @@ REGISTERS = {  # attribute of State, width
 
 @dataclass
 class State:
-    """What the pseudo-code of one lane reads and writes."""
+    """Values that the pseudo-code of one lane reads and writes."""
 
     sources: dict[str, int] = field(default_factory=dict)  # S0, S1, S2, SIMM16, SIMM32
     d0: int = 0
@@ -60,11 +60,11 @@ def type_of(text: str) -> tuple[str, int]:
 
 
 class Break(Exception):
-    """Out of a loop."""
+    """A loop ends."""
 
 
 class Return(Exception):
-    """Of a lambda; its argument is the value."""
+    """A lambda returns; the argument is its value."""
 
 
 class Interpreter:
@@ -132,7 +132,7 @@ class Interpreter:
     # ---- places ----
 
     def place(self, target: Node) -> tuple[Callable[[], Value], Callable[[Value], None]]:
-        """How to read and to write what stands left of an assignment."""
+        """The reader and the writer of the left side of an assignment."""
         if isinstance(target, Tree) and target.data == "concatenation":
             return self.places(target)
         name, *suffixes = [target] if isinstance(target, Token) else target.children

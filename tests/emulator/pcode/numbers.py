@@ -21,7 +21,7 @@ _BIAS = {16: 15, 32: 127, 64: 1023}
 
 
 class NotExecutable(Exception):
-    """The pseudo-code calls what the guide does not define."""
+    """The pseudo-code uses something that the guide does not define."""
 
 
 class Value(NamedTuple):
@@ -63,7 +63,8 @@ def floating(number: Any, width: int) -> Value:
 
 
 def convert(value: Value, width: int) -> Value:
-    """Between float widths; a NaN keeps its upper payload, and if it widens whether it signals."""
+    """Converts between float widths. A NaN keeps its upper payload and, if it widens, whether it
+    signals."""
     if value.width == width:
         return value
     if value.nan():
@@ -80,7 +81,7 @@ def convert(value: Value, width: int) -> Value:
 
 
 def round_fraction(exact: Fraction, width: int, negative_zero: bool = False) -> Value:
-    """To nearest even, of an exact rational number."""
+    """Rounds an exact rational number to nearest even."""
     mantissa, bias = MANTISSA[width], _BIAS[width]
     sign = 1 if exact < 0 or (exact == 0 and negative_zero) else 0
     exact = abs(exact)

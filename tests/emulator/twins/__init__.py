@@ -1,16 +1,16 @@
-"""Each check of the emulator: correct programs without a finding, broken twins with the finding.
+"""Programs for each check of the emulator: correct ones without a finding, broken twins with one.
 
 The programs lie in this folder, in listings:
 
-    # a global load without its wait
+    `# a global load without its wait
     unwaited-register | at v_add_u32 | beside global_load_dword | lds=256
       global_load_dword v2, v1, s[4:5]
     - s_waitcnt vmcnt(0)
-      v_add_u32 v3, v2, v2
+      v_add_u32 v3, v2, v2`
 
 Lines with "-" are the correct program's alone, those with "+" the broken one's. The finding is at
-an instruction that begins with what stands behind "at", and names one that begins with what stands
-behind "beside". Then come options of the launch. `$NAME` stands for a part of `PARTS`.
+an instruction that begins with the text after "at", and names one that begins with the text after
+"beside". Options of the launch follow. `$NAME` stands for a part of `PARTS`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,11 @@ from typing import Any
 import numpy as np
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, Program, run, together
-
-# s[8:11]: a raw buffer of the 1024 bytes at s[4:5]
-DESCRIPTOR = """
-  s_mov_b32 s8, s4
-  s_mov_b32 s9, s5
-  s_movk_i32 s10, 0x400
-  s_mov_b32 s11, 0x20000
-"""
-
-
-def lines(text: str, *numbers: int) -> str:
-    """The text for each number."""
-    return "".join(f"{text.format(number)}\n" for number in numbers)
-
+from tests.emulator.assembly import PROLOGUE, Program, lines, raw_buffer, run, together
 
 ZERO = "v_mov_b32 v{}, 0"
 PARTS = {
-    "DESCRIPTOR": DESCRIPTOR,
+    "DESCRIPTOR": raw_buffer(1024),
     "COPY_TO_LDS": "s_mov_b32 m0, 0\n s_nop 0\n buffer_load_dword v1, s[8:11], 0 offen lds",
     "ZEROS": lines(ZERO, *range(2, 12)),
     "ZEROS_BUT_5": lines(ZERO, 2, 3, 4, *range(6, 12)),
@@ -74,12 +60,12 @@ class Twins:
     check: str
     good: str = ""
     broken: str = ""
-    instruction: str = ""  # at which the finding is
-    other: str = ""  # that the finding names as well
+    instruction: str = ""  # the finding is at it
+    other: str = ""  # the finding names it as well
     options: dict[str, int] = field(default_factory=dict)
 
     def add(self, line: str) -> None:
-        """A line of a listing."""
+        """Add a line of a listing."""
         text = Template(line[2:]).substitute(PARTS) + "\n"
         self.good += text if line[0] in " -" else ""
         self.broken += text if line[0] in " +" else ""
@@ -119,7 +105,7 @@ together(programs())
 
 
 def execute(body: str, seed: int = 0, **options: Any) -> _emulator.Report:
-    """Runs on 256 ones at s[4:5] and 256 zeros at s[6:7]; `options`: of `run` and of its launch."""
+    """Runs on 256 ones at s[4:5] and 256 zeros at s[6:7]. `options` go to `run` or its launch."""
     data = np.ones(256, dtype=np.uint32)
     out = np.zeros(256, dtype=np.uint32)
     of_launch = ("checks", "max_instructions", "max_findings")

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.engine.linear.folded import check_fold
-from hk_backend.engine.linear.reloaded import check_reload, rotations_in
-from hk_backend.engine.linear.scales import as_channels
-from hk_backend.engine.linear.shards import CheckpointError, shards_of
+from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload, rotations_in
+from hk_backend.engine.linear.checkpoint_tensors import UNSET, checked_scales
+from hk_backend.engine.linear.model_files import remember_names, was_loaded
+from hk_backend.engine.linear.shards import CheckpointError, Shards
 from hk_backend.engine.linear.shared_table import is_empty
-from hk_backend.engine.linear.tensor_names import was_loaded, watched
-from hk_backend.engine.linear.unset import UNSET, check_scales
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
 
@@ -129,18 +127,17 @@ def test_each_shard_has_every_block_that_it_touches(
     widths: list[int], rows: list[list[int]]
 ) -> None:
     blocks = torch.arange(-(-sum(widths) // 128)).float()[:, None]
-    found = [scales.flatten().tolist() for _, scales in shards_of(
-        layer_of(widths), weight_of(widths), blocks)]  # fmt: skip
-    assert found == rows
+    shards = Shards.of(layer_of(widths)).split(weight_of(widths), blocks)
+    assert [scales.flatten().tolist() for _, scales in shards] == rows
 
 
 def test_a_missing_scale_of_a_partial_block_is_named() -> None:
     """Up's scale is missing: it shares its only block with gate, or has none that is set."""
-    layer, weight = layer_of([128, 64]), weight_of([128, 64])
+    shards, weight = Shards.of(layer_of([128, 64])), weight_of([128, 64])
     scales = torch.tensor([[1.0], [UNSET]])
     with pytest.raises(CheckpointError, match=r"0\.mlp\.up_proj\.weight_scale: not in the check"):
-        check_scales(layer, weight, scales, "weight_scale")
-    check_scales(layer, weight, torch.ones(2, 1), "weight_scale")
+        checked_scales(shards, weight, scales, "weight_scale")
+    checked_scales(shards, weight, torch.ones(2, 1), "weight_scale")
 
 
 MERGED, SHARDED = (f"model.layers.0.self_attn.{name}.weight_scale" for name in ("qkv", "q_proj"))
@@ -149,7 +146,7 @@ MERGED, SHARDED = (f"model.layers.0.self_attn.{name}.weight_scale" for name in (
 def test_names_are_those_of_the_last_load() -> None:
     """Merged, then in shards: a layer of the second must not be taken for a merged one."""
     for loaded, other in ((MERGED, SHARDED), (SHARDED, MERGED)):
-        assert [name for name, _ in watched([(loaded, torch.ones(1))])] == [loaded]
+        assert [name for name, _ in remember_names([(loaded, torch.ones(1))])] == [loaded]
         assert was_loaded(loaded)
         assert was_loaded(f"language_{loaded}"), "what stands before the layer's number may differ"
         assert not was_loaded(other)
@@ -167,16 +164,19 @@ def test_a_shared_table_is_empty_until_one_is_loaded_again() -> None:
     assert not is_empty(SimpleNamespace(weight=released))
 
 
-def qkv() -> SimpleNamespace:
-    return SimpleNamespace(prefix="0.attn.qkv_proj", logical_widths=[2, 1, 1])
+def channels(scales: list[float]) -> list[float]:
+    """The scale of each channel of q, k and v."""
+    shards = Shards.of(SimpleNamespace(prefix="0.attn.qkv_proj", logical_widths=[2, 1, 1]))
+    found = checked_scales(shards, weight_of([2, 1, 1]), torch.tensor(scales), "weight_scale")
+    return found.tolist()
 
 
 def test_each_channel_has_the_scale_of_its_shard() -> None:
-    assert as_channels(qkv(), torch.tensor([1.0, 2.0, 3.0])).tolist() == [1.0, 1.0, 2.0, 3.0]
+    assert channels([1.0, 2.0, 3.0]) == [1.0, 1.0, 2.0, 3.0]
 
 
 def test_one_scale_of_a_merged_tensor_is_that_of_all_shards() -> None:
-    assert as_channels(qkv(), torch.tensor([2.0, UNSET, UNSET])).tolist() == [2.0] * 4
+    assert channels([2.0, UNSET, UNSET]) == [2.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -185,4 +185,4 @@ def test_one_scale_of_a_merged_tensor_is_that_of_all_shards() -> None:
 )
 def test_a_shard_without_a_scale_is_named(scales: list[float], missing: str) -> None:
     with pytest.raises(CheckpointError, match=rf"^0\.attn\.{missing}_proj\.weight_scale: not in"):
-        as_channels(qkv(), torch.tensor(scales))
+        channels(scales)

@@ -14,8 +14,7 @@ from hk_backend import ops
 from hk_backend.engine.evidence import ALONE, MODELLED, Contest
 from hk_backend.engine.evidence.decision import duration
 from hk_backend.engine.linear import online
-from hk_backend.engine.linear.contest import decide_linear
-from hk_backend.engine.linear.modelled import ROWS, say_modelled
+from hk_backend.engine.linear.contest import MODELLED_ROWS, decide_linear, say_modelled
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import Options, choose, is_ignored, known_options
 from hk_backend.engine.linear.route import apply
@@ -200,8 +199,10 @@ def test_the_layer_is_served_with_one_line(name: str, caplog: pytest.LogCaptureF
             assert decide_linear("vLLM", "theirs", CASES[name], never, ALONE).verdict
     (line,) = caplog.messages
     kernels = family(catalogue("gfx950"), LAYERS[name])
-    times = (planned(kernels, rows, N, K, UNITS).microseconds for rows in ROWS)
-    by_rows = ", ".join(f"{m}: {duration(time)}" for m, time in zip(ROWS, times, strict=True))
+    times = (planned(kernels, rows, N, K, UNITS).microseconds for rows in MODELLED_ROWS)
+    by_rows = ", ".join(
+        f"{m}: {duration(time)}" for m, time in zip(MODELLED_ROWS, times, strict=True)
+    )
     assert line.endswith(f" is served: {MODELLED}; HK by rows: {by_rows}")
 
 

@@ -10,9 +10,9 @@ import torch
 
 from hk_backend import reference
 from hk_backend.devices.cpu.device import CpuDevice
-from hk_backend.engine.linear import route
+from hk_backend.engine.linear import original, route
+from hk_backend.engine.linear.original import Original
 from hk_backend.engine.linear.route import (
-    Original,
     RoutedLinearError,
     apply,
     attach,
@@ -217,18 +217,18 @@ def test_a_weight_that_another_layer_gets(checked: Callable[..., None]) -> None:
 @pytest.mark.parametrize("kind", ["tensor", "channel", "block", "mx"])
 def test_the_reference_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output features a few at a time, each with its own scales."""
-    monkeypatch.setattr(route, "REFERENCE_ROWS", 128)
+    monkeypatch.setattr(original, "REFERENCE_ROWS", 128)
     if kind == "mx":
         codes, scales = quantize_mx(weight_of(), "mxfp4")
-        original = Original("a", codes, "mxfp4", scales, "mx", None)
+        origin = Original("a", codes, "mxfp4", scales, "mx", None)
     else:
         shape = {"tensor": (1,), "channel": (N, 1), "block": (2, 1)}[kind]
         scales = torch.linspace(0.5, 2, shape[0]).reshape(shape)
         codes = weight_of().to(torch.float8_e4m3fn)
-        original = Original("a", codes, "fp8_e4m3fn", scales, "token", None)
+        origin = Original("a", codes, "fp8_e4m3fn", scales, "token", None)
     bias = torch.arange(N).float()
-    found = route._by_reference(X, original, bias, torch.float64)
+    found = origin.multiply(X, bias, torch.float64)
     expected = reference.linear(
-        X, codes, original.format, scales, activations=original.activations, bias=bias
+        X, codes, origin.format, scales, activations=origin.activations, bias=bias
     )
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hk_backend
-from hk_backend.bench.launch.measure import LayerShape
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.lab.bench.launch.measure import LayerShape
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
+from hk_backend.terms.prefill_step import PrefillStep
 from tests.integration.adapter import PLUGIN, Environment
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine, Whose
@@ -117,7 +118,7 @@ def test_a_step_that_cannot_be_planned(
         raise RuntimeError("no room for a plan")
 
     layer = ATTENTION.layer()
-    monkeypatch.setattr(type(cpu_device()), "plan_prefill", broken)
+    monkeypatch.setattr(PrefillStep, "of", broken)
     for seed in range(3):
         ATTENTION.check(layer, ATTENTION.MIXED, seed)
     why = "HK failed: RuntimeError: no room for a plan"

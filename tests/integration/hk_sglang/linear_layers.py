@@ -225,10 +225,10 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.logits_processor._compute_lm_head(x, model.lm_head)
 
 
-def asked_of(config: dict[str, Any]) -> Head:
+def head_requested_by(config: dict[str, Any]) -> Head:
     hf_config = SimpleNamespace(quantization_config=deepcopy(config))
     facts = {"vocab_size": 300, "hidden_size": 96, "dtype": torch.bfloat16}
-    return head.asked_of(SimpleNamespace(hf_config=hf_config, **facts), "cpu")
+    return head.head_requested_by(SimpleNamespace(hf_config=hf_config, **facts), "cpu")
 
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.linear import checkpoints, model
-from hk_sglang.linear.schemes import Left, Scheme, scheme_of
+from hk_sglang.linear import methods, model
+from hk_sglang.linear.schemes import NotServed, Scheme, scheme_of
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.quantization.modelopt_quant import ModelOptMixedPrecisionConfig
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
@@ -37,7 +37,7 @@ def read(config: Any, name: str = NAME) -> Scheme:
 
 
 def left(config: Any, name: str = NAME) -> str:
-    with pytest.raises(Left) as why:
+    with pytest.raises(NotServed) as why:
         read(config, name)
     return str(why.value)
 
@@ -190,7 +190,7 @@ def test_a_model_that_does_not_say_what_it_merges(kind: str, ignored: list[str])
     other = NAME.replace("layers.0", "layers.1")
     if ignored in (SHARDS, [NAME]):
         layer = merged(unmapped(kind, ignored), torch.bfloat16, K, [128] * 3, prefix=other)
-        assert isinstance(layer.quant_method, checkpoints.HKLinearMethod)
+        assert isinstance(layer.quant_method, methods.HKLinearMethod)
     why = f"{NAME}: the checkpoint leaves {SHARDS[0]} as it is, but not {SHARDS[2]}; SGLang runs"
     with pytest.raises(CheckpointError, match=why):
         merged(unmapped(kind, SHARDS[:2]), torch.bfloat16, K, [128] * 3, prefix=NAME)
@@ -218,14 +218,14 @@ def test_blocks_that_two_shards_share() -> None:
     """SGLang's own method refuses such a checkpoint."""
     with pytest.raises(ValueError, match="output_partition_size = 192 is not divisible"):
         merged(config_of(CHECKPOINTS["fp8-block"].config), torch.bfloat16, K, [192, 192])
-    verdict = checkpoints._blocks_verdict([192, 192], 1, K, 1)
+    verdict = methods._blocks_verdict([192, 192], 1, K, 1)
     assert verdict.why == (
         "merged shards of 192 and 192 output features do not end on blocks of 128: "
         "quantise the model with a scale per output channel instead"
     )
-    assert checkpoints._blocks_verdict([128, 96], 1, K, 1)
-    assert not checkpoints._blocks_verdict([128, 96], 2, K, 1)
-    verdict = checkpoints._blocks_verdict([128], 1, 192, 2)
+    assert methods._blocks_verdict([128, 96], 1, K, 1)
+    assert not methods._blocks_verdict([128, 96], 2, K, 1)
+    verdict = methods._blocks_verdict([128], 1, 192, 2)
     assert verdict.why == "192 input features on a rank do not end on a block of 128"
 
 

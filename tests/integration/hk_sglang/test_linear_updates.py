@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from hk_sglang.linear.model import EMBEDDINGS, _tokenize, strangers
+from hk_sglang.linear.model import EMBEDDINGS, _tokenize, adapters_and_readers
 from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.managers.scheduler_components import weight_updater as weight_updates
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
@@ -228,10 +228,10 @@ def test_saving_needs_no_loader() -> None:
 )
 def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
     """Of SGLang's own arguments, as a user sets them."""
-    assert strangers(ServerArgs(model_path="dummy", **flags)) == found
+    assert adapters_and_readers(ServerArgs(model_path="dummy", **flags)) == found
     names = ("speculative_algorithm", "enable_lora", "lora_paths")
     older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
-    assert strangers(older) == ("", ""), "an SGLang with fewer options"
+    assert adapters_and_readers(older) == ("", ""), "an SGLang with fewer options"
 
 
 def test_every_request_is_looked_at() -> None:

@@ -14,7 +14,7 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
-from hk_backend.engine.linear.heads import Head, asking
+from hk_backend.engine.linear.heads import Head, requesting
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
@@ -263,7 +263,7 @@ def headed(
     record_metadata_for_reloading(model)
     first = model.embed_tokens if tied else model.lm_head
     first.weight_loader(first.weight, table)
-    with asking(asked):
+    with requesting(asked):
         for layer in model.children():
             layer.quant_method.process_weights_after_loading(layer)
         model.why_table_stays = share_table(model, why)
@@ -280,7 +280,7 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.lm_head.quant_method.apply(model.lm_head, x)
 
 
-def asked_of(config: dict[str, Any]) -> Head:
+def head_requested_by(config: dict[str, Any]) -> Head:
     from hk_vllm.linear import head
 
     model_config = SimpleNamespace(
@@ -293,7 +293,7 @@ def asked_of(config: dict[str, Any]) -> Head:
     of_target = SimpleNamespace(quant_config=None)
     if config["quant_method"].startswith("hk_"):
         of_target.quant_config = config_of(config)
-    return head.asked_of(of_target, model_config)
+    return head.head_requested_by(of_target, model_config)
 
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

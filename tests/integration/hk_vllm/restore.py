@@ -14,7 +14,7 @@ def restored() -> Iterator[None]:
     """Fresh counters; classes, kernel lists and registries of vLLM are restored at the end."""
     import vllm.model_executor.kernels.linear as lists
     from hk_vllm.attention import registry
-    from hk_vllm.linear.kernels import KERNELS
+    from hk_vllm.linear.kernel_lists import KERNELS
     from vllm.model_executor.layers import quantization
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
@@ -36,20 +36,16 @@ def restored() -> Iterator[None]:
 
 def _classes() -> list[Any]:
     """The classes of vLLM whose methods the linear route changes."""
-    from hk_vllm.linear import checkpoints, unquantized
-    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
-    from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
+    from hk_vllm.linear import checkpoints, loading, model, unquantized
 
     changed = [
         unquantized.UnquantizedLinearMethod,
         unquantized.UnquantizedEmbeddingMethod,
         checkpoints.compressed_tensors.CompressedTensorsConfig,
-        BaseModelLoader,
-        DefaultModelLoader,
-        ShardedStateLoader,
-        TensorizerLoader,
+        model.BaseModelLoader,
+        loading.DefaultModelLoader,
+        loading.ShardedStateLoader,
+        loading.TensorizerLoader,
         *checkpoints.METHODS,
     ]
     return list(dict.fromkeys(changed))

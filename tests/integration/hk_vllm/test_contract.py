@@ -14,8 +14,9 @@ import pytest
 import torch
 from hk_vllm.contract import BATCH_FIELDS, check_engine, check_parent
 from hk_vllm.linear.contract import check_linear
+from hk_vllm.linear.fp8_kernels import HKFp8LinearKernel
 from hk_vllm.linear.install import register_linear
-from hk_vllm.linear.kernels import KERNELS, HKFp8LinearKernel
+from hk_vllm.linear.kernel_lists import KERNELS
 from vllm.model_executor.kernels import linear as lists
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,

@@ -60,9 +60,9 @@ def test_one_line_when_the_model_is_loaded(
     def load_model(*_: object) -> torch.nn.Module:
         return torch.nn.ModuleDict({"gate_up": loaded(linear_layers)})
 
-    monkeypatch.setattr(route, "asked_of", lambda *_: KEPT_HEAD)
+    monkeypatch.setattr(route, "head_requested_by", lambda *_: KEPT_HEAD)
     monkeypatch.setattr(route, "share_table", lambda *_: "")
-    monkeypatch.setattr(route, "strangers", lambda *_: ("", ""))
+    monkeypatch.setattr(route, "adapters_and_readers", lambda *_: ("", ""))
     config = SimpleNamespace(hf_config=None, speculative_config=None, lora_config=None)
     route._load(load_model, None, config, config)
     said = [text for text in caplog.messages if "hk_backend: measured" in text]

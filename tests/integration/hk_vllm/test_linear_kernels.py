@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 import vllm.model_executor.kernels.linear as lists
-from hk_vllm.linear import created, kernels, model
+from hk_vllm.linear import created, fp8_kernels, model, mx_kernels
 from hk_vllm.linear.created import LATENT
+from hk_vllm.linear.kernel import HKKernel
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
@@ -68,8 +69,8 @@ def static(rows: int, columns: int) -> Any:
     return create_fp8_quant_key(static=True, group_shape=GroupShape(rows, columns))
 
 
-FP8, BLOCK = kernels.HKFp8LinearKernel, kernels.HKFp8BlockLinearKernel
-WEIGHT_ONLY = kernels.HKWeightOnlyFp8LinearKernel
+FP8, BLOCK = fp8_kernels.HKFp8LinearKernel, fp8_kernels.HKFp8BlockLinearKernel
+WEIGHT_ONLY = fp8_kernels.HKWeightOnlyFp8LinearKernel
 # one scale per token that is fixed before there is a token
 FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
 
@@ -101,13 +102,13 @@ def test_mx_that_is_refused() -> None:
 
     other = "activations in another format than the weight's"
     config = lists.MxFp4LinearLayerConfig(activation_quant_key=kMxfp6E2M3Dynamic)
-    assert why(kernels.HKMxfp4LinearKernel, config).startswith(other)
+    assert why(mx_kernels.HKMxfp4LinearKernel, config).startswith(other)
     mixed = MxFp6LinearLayerConfig(kMxfp6E2M3Static, kMxfp6E3M2Dynamic)
-    assert why(kernels.HKMxfp6LinearKernel, mixed).startswith(other)
+    assert why(mx_kernels.HKMxfp6LinearKernel, mixed).startswith(other)
     odd = MxFp6LinearLayerConfig(kFp8StaticTensorSym, None)
-    assert why(kernels.HKMxfp6LinearKernel, odd).startswith("a weight in")
+    assert why(mx_kernels.HKMxfp6LinearKernel, odd).startswith("a weight in")
     batch = lists.Mxfp8LinearLayerConfig(weight_shape=SHAPE, bmm_batch_size=4)
-    assert why(kernels.HKMxfp8LinearKernel, batch) == "a batch of matrices"
+    assert why(mx_kernels.HKMxfp8LinearKernel, batch) == "a batch of matrices"
     # where vLLM has no kernel either, its error says why HK refused
     with pytest.raises(ValueError, match="HKMxfp4LinearKernel: activations in another format"):
         lists.init_mxfp4_linear_kernel(kMxfp6E2M3Dynamic)
@@ -149,7 +150,7 @@ def latent(config: Any, name: str = KV_B_PROJ) -> Any:
 def test_latent_attention(name: str, of_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's kernel takes it, where it has one: it keeps the weight and its scales."""
     for kernel in getattr(lists, f"_POSSIBLE_{of_kind}_KERNELS")[PlatformEnum.CPU]:
-        if not issubclass(kernel, kernels.HKKernel):
+        if not issubclass(kernel, HKKernel):
             monkeypatch.setattr(kernel, "is_supported", lambda *_: (True, None))
             monkeypatch.setattr(kernel, "can_implement", lambda *_: (True, None))
     config = LAYERS[name].config

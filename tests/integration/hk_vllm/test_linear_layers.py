@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.linear import model
-from hk_vllm.linear.model import WORKER, strangers, watch_reloads, why_left
-from hk_vllm.linear.online_checks import check_weight_arrived
+from hk_vllm.linear.model import WORKER, adapters_and_readers, watch_reloads, why_left
+from hk_vllm.linear.quantization import check_weight_arrived
 from hk_vllm.linear.tied import share_table, why_table_stays
 from vllm.config import (
     LoadConfig,
@@ -39,7 +39,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend.devices.cpu.isas import usable_isas
-from hk_backend.engine.linear.heads import Head, asking
+from hk_backend.engine.linear.heads import Head, requesting
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
@@ -129,7 +129,7 @@ def test_several_heads() -> None:
     """Which of them the embedding shares is not said."""
     whole = linear_layers.headed(Head("mxfp8"), table(), tied=True)
     whole.other = linear_layers.headed(Head("mxfp8"), table()).lm_head
-    with asking(Head("mxfp8", IN_HEAD)):
+    with requesting(Head("mxfp8", IN_HEAD)):
         assert share_table(whole, "") == SEVERAL
     assert torch.equal(whole.lm_head.weight[:VOCABULARY], table())
 
@@ -309,7 +309,7 @@ def test_strangers(
     assert "method" in SpeculativeConfig.__dataclass_fields__
     speculative = SimpleNamespace(method=drafts) if drafts else None
     config = SimpleNamespace(speculative_config=speculative, lora_config=lora)
-    assert strangers(config, SimpleNamespace(**PLAIN | model)) == found
+    assert adapters_and_readers(config, SimpleNamespace(**PLAIN | model)) == found
 
 
 @pytest.mark.parametrize("given", ["by name", "by position"])

@@ -22,7 +22,7 @@ from vllm.model_executor.model_loader.reload import record_metadata_for_reloadin
 from vllm.model_executor.model_loader.weight_tying import maybe_retie_word_embeddings
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, requesting
 from hk_backend.engine.linear.kept import reloading
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.ops.head_format import IN_HEAD
@@ -61,7 +61,7 @@ def loaded(asked: Head, tables: dict[str, torch.Tensor], rows: int = VOCABULARY)
         parameter.weight_loader(parameter, values)
     found = SimpleNamespace(word_embeddings_untied_by_checkpoint=HEAD in tables, model="")
     maybe_retie_word_embeddings(model, found)
-    with asking(asked):
+    with requesting(asked):
         for layer in model.children():
             layer.quant_method.process_weights_after_loading(layer)
         model.why_table_stays = share_table(model, "")
@@ -173,4 +173,4 @@ def test_the_head_of_the_method_in_use_else_of_the_checkpoint(
 ) -> None:
     checkpoint = {"quantization_config": {"hk_head": "fp8_e4m3fn"}}
     model_config = SimpleNamespace(quantization=method, hf_config=SimpleNamespace(**checkpoint))
-    assert head._asked_of(config, model_config).format == format
+    assert head._head_requested_by(config, model_config).format == format

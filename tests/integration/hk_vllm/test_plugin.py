@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm import load_once, plugin, ray
+from hk_vllm import load_once, ray
+from hk_vllm.attention.install import watch_selection
 from hk_vllm.compile_key import add_route
 from hk_vllm.plugin import register
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
@@ -97,8 +98,8 @@ class Asked:
                 asked.append((selected_backend, attn_selector_config, num_heads))
                 return "path"
 
-        plugin.watch_selection(Platform)
-        plugin.watch_selection(Platform)
+        watch_selection(Platform)
+        watch_selection(Platform)
         self.asked, self.select = asked, Platform.get_attn_backend_cls
 
 

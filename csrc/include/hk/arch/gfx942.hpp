@@ -1,5 +1,5 @@
-// What MI300X (gfx942, CDNA3) brings. The seam is complete; kernels for it come with their own
-// issue: what has no counterpart yet says so when it is used.
+// The instructions of MI300X (gfx942, CDNA3). The seam is complete, but there are no kernels yet:
+// what has no counterpart on this arch says so when it is used.
 //
 // Source: CDNA3 ISA guide (VOP3P-MAI, DS, MUBUF chapters).
 #pragma once
@@ -18,7 +18,7 @@ inline constexpr int kLdsBanks = 32;
 inline constexpr int kCopyBytes = 4;
 inline constexpr f32 kFp8Max = 240.0f;  // FP8 is FNUZ here: e4m3fnuz
 
-// What tiles are made of unless they name another shape.
+// The shape of a tile's matrix instruction unless the tile names another one.
 using DefaultShape = MmaShape<32, 32, 8>;
 
 template <>

@@ -1,4 +1,4 @@
-// What MI355X (gfx950, CDNA4) brings: matrix shapes, copies to LDS, transposed LDS reads.
+// The instructions of MI355X (gfx950, CDNA4): matrix shapes, copies to LDS, transposed LDS reads.
 //
 // Sources: CDNA4 ISA guide (VOP3P-MAI, DS, MUBUF chapters); LLVM's AMDGPU usage for the builtins.
 #pragma once
@@ -17,7 +17,7 @@ inline constexpr int kLdsBanks = 64;    // of 4 bytes
 inline constexpr int kCopyBytes = 16;   // per lane, of one global-to-LDS copy
 inline constexpr f32 kFp8Max = 448.0f;  // FP8 is OCP's here: e4m3fn
 
-// What tiles are made of unless they name another shape.
+// The shape of a tile's matrix instruction unless the tile names another one.
 using DefaultShape = MmaShape<32, 32, 16>;
 
 template <>
@@ -58,24 +58,20 @@ HK_DEVICE void read_lds(Vec<u32, 4>& dst, u32 address) {
   asm volatile("ds_read_b128 %0, %1 offset:%2" : "=v"(dst) : "v"(address), "n"(Offset));
 }
 
-// Of the 4 rows x 16 columns that the addresses of 16 lanes cover (4 lanes a row, 8 bytes each),
+// Reads 4 rows x 16 columns, which the addresses of 16 lanes cover (4 lanes a row, 8 bytes each):
 // lane i gets column i%16.
 template <int Offset>
 HK_DEVICE void read_lds_transposed(Vec<u32, 2>& dst, u32 address) {
   asm volatile("ds_read_b64_tr_b16 %0, %1 offset:%2" : "=v"(dst) : "v"(address), "n"(Offset));
 }
 
-// Two of a word's four FP8 codes as 16-bit elements, which have them all: v_cvt_scalef32_pk_*.
-template <class T, class Code, bool High>
-HK_DEVICE u32 widen(u32 codes) {
-  if constexpr (is_same<T, bf16> && is_same<Code, E4m3>)
+// Two of a word's four e4m3 codes as elements of a 16-bit type, which has all of their values.
+template <class T, bool High>
+HK_DEVICE u32 widen_e4m3(u32 codes) {
+  if constexpr (is_same<T, bf16>)
     return bit_cast<u32>(__builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(codes, 1.0f, High));
-  else if constexpr (is_same<T, bf16>)
-    return bit_cast<u32>(__builtin_amdgcn_cvt_scalef32_pk_bf16_bf8(codes, 1.0f, High));
-  else if constexpr (is_same<Code, E4m3>)
-    return bit_cast<u32>(__builtin_amdgcn_cvt_scalef32_pk_f16_fp8(codes, 1.0f, High));
   else
-    return bit_cast<u32>(__builtin_amdgcn_cvt_scalef32_pk_f16_bf8(codes, 1.0f, High));
+    return bit_cast<u32>(__builtin_amdgcn_cvt_scalef32_pk_f16_fp8(codes, 1.0f, High));
 }
 
 }  // namespace hk::arch

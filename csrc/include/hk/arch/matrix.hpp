@@ -1,4 +1,4 @@
-// What a matrix instruction is to the language: a trait that each arch specialises.
+// Matrix instructions as the tile language sees them: a trait that each arch specialises.
 //
 // Source: CDNA3 and CDNA4 ISA guides, VOP3P-MAI: dense matrix instructions of a wave of 64 lanes.
 #pragma once

@@ -1,11 +1,13 @@
 // The one argument of the attention_merge kernels, passed by value: plain C++ for host and device.
 //
-// They join what the attention_prefill kernels for parts of the keys found: `out` of each part, and in
-// `sums` of each its rows' largest scores, without the scale, and then the sums of their weights.
-// Strides count elements; out's rows begin at a multiple of 16 bytes.
+// The kernels join the results of the attention_prefill kernels for parts of the keys. `out` holds
+// each part's output. `sums` holds, for each part, its rows' largest scores without the scale, and
+// then the sums of their weights. Strides count elements; out's rows begin at a multiple of 16
+// bytes.
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -32,5 +34,9 @@ struct AttentionMergeArgs {
   float scale;         // of the scores
   float value_factor;  // of the output
 };
+
+constexpr Workgroups workgroups(const AttentionMergeArgs& args, TileSize tile) {
+  return {tiles(args.num_tokens, tile.rows), args.num_heads};
+}
 
 }  // namespace hk

@@ -1,44 +1,48 @@
-// The one argument of the attention_prefill kernels, passed by value: plain C++ for host and device.
+// The one argument of the attention_prefill kernels, passed by value: plain C++ for host and
+// device.
 //
-// Strides count elements, of a cache those that it stores. The channels of a row of query, key, value and
-// out are contiguous and start at a multiple of 16 bytes, as pointers and strides do; token strides are
-// at least as many and below 2^26 elements.
+// Strides count elements, of a cache those that it stores. The channels of a row of query, key,
+// value and out are contiguous and start at a multiple of 16 bytes, as pointers and strides do;
+// token strides are at least as many and below 2^26 elements.
 //
-// A score is a float32 sum, and scale * score may be any number: also one past float32, where lse is
-// infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out NaN.
+// A score is a float32 sum, and scale * score may be any number: also one past float32, where lse
+// is infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out
+// NaN.
 //
-// A cache may keep 16 bytes together, x = 8 elements or 16 codes: x channels of a key,
-// [channels / x, tokens, x], or x tokens of a value's channel, [channels, tokens] or
-// [tokens / x, channels, x]. From one piece to the next it is a multiple of 16 bytes, and tokens are
-// key_token and value_token elements apart (x, and 1 or head_size). What lies past a sequence's end
-// in its last block may be anything. Pages of no multiple of 16 tokens: token and block strides of keys
+// A cache may keep 16 bytes together, x = 8 elements or 16 codes. These are x channels of a key,
+// [channels / x, tokens, x], or x tokens of a value's channel, [channels, tokens] or [tokens / x,
+// channels, x]. From one piece to the next it is a multiple of 16 bytes. Tokens are key_token and
+// value_token elements apart (x, and 1 or head_size). What lies past a sequence's end in its last
+// block may be anything. With pages of no multiple of 16 tokens, token and block strides of keys
 // and of values are equal.
 //
-// A row sees its own key and those before it, with a window the last `window` of these. Keys and values
-// that no row of a request sees may be anything, but the table names blocks for all from the first one's
-// tile of 64 keys on. A sink is one more score of its head, which has no value: minus infinity is none,
-// plus infinity takes all the weight. Only kernels with the masks `window`, `capped` and `alibi` look at
-// either.
+// A row sees its own key and those before it, with a window the last `window` of these. Keys and
+// values that no row of a request sees may be anything, but the table names blocks for all from the
+// first one's tile of 64 keys on. A sink is one more score of its head, which has no value: minus
+// infinity is none, plus infinity takes all the weight. Only kernels with the masks `window`,
+// `capped` and `alibi` look at either.
 //
-// With the mask `capped` a score s becomes soft_cap * tanh(s / soft_cap), off by up to 2^-22 of the cap;
-// that of an infinite one is at the cap. With the mask `alibi`, which is causal where there are slopes,
-// slope * (key - query position) is added to it; slope / scale times that is to be a float32.
+// The mask `capped` turns a score s into soft_cap * tanh(s / soft_cap), off by up to 2^-22 of the
+// cap; an infinite score becomes the cap. The mask `alibi` adds slope * (key - query position) to a
+// score, and is causal where there are slopes. The bias divided by the scale must be a float32.
 //
-// A workgroup's rows are of all query heads of a KV head, row r of token r / group and head r % group;
-// with windows and sinks of one head. 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
-// the heads of a group included; num_tokens * group^2 is below 2^31.
+// The rows of a workgroup belong to all query heads of a KV head: row r to token r / group and head
+// r % group. With windows and sinks they belong to one head. 31 tokens of query, out and lse span
+// less than 2^32 - 2^12 bytes, with all heads of a group; num_tokens * group^2 is below 2^31.
 //
 // Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +
 // num_requests - 1, below 2^16. That bounds those of any batch; workgroups without one leave.
 //
-// With the mask `part` workgroups share the keys, and the parts come first in the grid. Part p sees keys
-// p * part_keys up to (p + 1) * part_keys, the last one all the rest; with `window_part` these are counted
-// from the tile of 64 keys where the window of the query tile's first row begins. It leaves `out` without
-// value_factor and without sinks, and for lse the rows' largest scores, without the scale, and
-// lse_part / 2 elements after these the sums of their weights: what hk/args/attention_merge.hpp takes.
+// The mask `part` shares the keys among workgroups, and the parts come first in the grid. Part p
+// sees keys p * part_keys up to (p + 1) * part_keys, and the last part all the rest. With
+// `window_part` these are counted from a tile of 64 keys: that where the window of the query tile's
+// first row begins. A part leaves `out` without value_factor and without sinks. In place of lse it
+// leaves the rows' largest scores, without the scale, and lse_part / 2 elements later the sums of
+// their weights: the input of hk/args/attention_merge.hpp.
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -95,5 +99,15 @@ struct AttentionPrefillArgs {
   const float* alibi_slopes;  // of the mask `alibi`: [num_heads], or null
   i32 value_size;             // of value and out, as head_size is of query and key
 };
+
+// Workgroups of a launch. `grouped`: a tile has the rows of all query heads of a KV head. `in_parts`:
+// the keys are shared.
+constexpr Workgroups workgroups(const AttentionPrefillArgs& args, TileSize tile, bool grouped,
+                                bool in_parts) {
+  const i64 rows = i64(args.num_tokens) * (grouped ? args.group : 1);
+  const i64 most = tiles(rows, tile.rows) + args.num_requests - 1;
+  const i64 heads = grouped ? args.num_kv_heads : args.num_heads, query_tiles = most > 1 ? most : 1;
+  return in_parts ? Workgroups{args.parts, heads, query_tiles} : Workgroups{heads, query_tiles};
+}
 
 }  // namespace hk

@@ -1,12 +1,13 @@
 // The one argument of the gemm kernels, passed by value: plain C++ for host and device.
 //
-// Rows of a and c are contiguous, start at multiples of 16 bytes, and are less than 2^23 bytes apart.
-// Rows of a are allocated up to the 16 bytes that hold their end; what lies there past k does not
-// matter. Nothing but c's m x n elements is written, besides the workspace.
+// Rows of a and c are contiguous, start at multiples of 16 bytes, and are less than 2^23 bytes
+// apart. Rows of a are allocated up to the 16 bytes that hold their end; what lies there past k
+// does not matter. Nothing but c's m x n elements is written, besides the workspace.
 //
-// b is packed (hk_backend/devices/hip/pack_weight.py): in groups of 16 rows, 16 bytes of each row after the other, [n / 16, k bytes / 16, 16
-// rows, 16 bytes], with zeros up to multiples of 16 rows and of 128 bytes of a row. FP8 for 16-bit activations: of each 32 neighbours
-// of a row, [2, 2, 8], the middle axes are exchanged.
+// b is packed (hk_backend/devices/hip/pack_weight.py) in groups of 16 rows, and a group as 16 bytes
+// of each row after the other: [n / 16, k bytes / 16, 16 rows, 16 bytes]. Zeros fill it up to
+// multiples of 16 rows and of 128 bytes of a row. FP8 for 16-bit activations: 32 neighbours of a
+// row are [2, 2, 8], with the middle axes exchanged.
 //
 // Kernels for scales of blocks multiply the products of each 128 of the depth by a_scale and
 // b_block_scale, and the sum of them by b_scale. The others read neither b_block_scale nor
@@ -14,6 +15,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -38,9 +40,13 @@ struct GemmArgs {
   i32 m, n, k;
   i32 splits;  // workgroups that share the depth of a tile: any number, 1 for the largest tiles
   i32 c_type, bias_type;
-  // Elements of a_scale from a row's to the next one's, 0 where all rows share one; from those of 128 of
-  // the depth to the next 128's. From the first to the last: fewer than 2^29.
+  // Elements of a_scale from a row's to the next one's, 0 where all rows share one; from those of
+  // 128 of the depth to the next 128's. From the first to the last: fewer than 2^29.
   i32 a_scale_row, a_scale_step;
 };
+
+constexpr Workgroups workgroups(const GemmArgs& args, TileSize tile) {
+  return {tiles(args.m, tile.rows) * tiles(args.n, tile.columns) * args.splits};
+}
 
 }  // namespace hk

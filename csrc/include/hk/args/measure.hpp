@@ -1,10 +1,11 @@
 // The one argument of the measuring kernels, passed by value: plain C++ for host and device.
 //
-// What a kernel measures follows from two launches that differ in `steps` alone: the difference of
-// their clocks, so that what comes before and after the loop does not count.
+// The measured number follows from two launches that differ in `steps` alone: from the difference
+// of their clocks, so that what comes before and after the loop does not count.
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -18,13 +19,14 @@ struct MeasureRecord {
 struct MeasureArgs {
   void* records;  // [workgroups, waves] MeasureRecord; waves that take no part write none
   void* results;  // [workgroups, threads] u32: what was computed
-  void*
-      memory;  // `bytes`, a power of two from 16 KiB (copies: 32) to 2 GiB: operands, or what is streamed
-  u32 bytes;
+  void* memory;   // operands, or what is streamed
+  u32 bytes;      // of it: a power of two from 16 KiB (copies: 32) to 2 GiB
   i32 workgroups;
   i32 steps;   // of the loop
   u32 waves;   // bit w: wave w of a workgroup takes part. Waves w and w + 4 share a SIMD
   u32 stride;  // bytes from lane to lane of an LDS access, at most 128; others read no stride
 };
+
+constexpr Workgroups workgroups(const MeasureArgs& args, TileSize) { return {args.workgroups}; }
 
 }  // namespace hk

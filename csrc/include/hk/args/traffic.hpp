@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../types/scalar.hpp"
+#include "workgroups.hpp"
 
 namespace hk {
 
@@ -56,5 +57,13 @@ struct NormArgs {
   i32 rows;                   // a multiple of 4
   u32 drop;                   // of 2^16 elements, on average: those whose hash is below
 };
+
+constexpr Workgroups workgroups(const GemvArgs& args, TileSize) { return {args.n / 16}; }
+constexpr Workgroups workgroups(const DecodeArgs& args, TileSize) {
+  return {i64(args.batch) * args.kv_heads * args.splits};
+}
+constexpr Workgroups workgroups(const CastArgs& args, TileSize) { return {args.count / 4096}; }
+constexpr Workgroups workgroups(const RotaryArgs& args, TileSize) { return {args.rows / 32}; }
+constexpr Workgroups workgroups(const NormArgs& args, TileSize) { return {args.rows / 4}; }
 
 }  // namespace hk

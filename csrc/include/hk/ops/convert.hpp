@@ -1,4 +1,4 @@
-// From float32 results to 16-bit operands.
+// Conversion of float32 results to 16-bit operands.
 #pragma once
 
 #include "map.hpp"

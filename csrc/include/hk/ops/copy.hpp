@@ -40,7 +40,7 @@ struct TileCopy {
     });
   }
 
-  // From first_row: the row that a lane copies from in the `i`th instruction.
+  // The row that a lane copies from in the `i`th instruction, counted from first_row.
   HK_DEVICE static u32 row(int i, int wave, Lane lane) {
     const int block = wave * kCopies + i, first = wave * kCopies / kPer16 * 16;
     return block / kPer16 * 16 - first + Layout::copied_row(block % kPer16, lane.id);
@@ -77,7 +77,7 @@ HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
   static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) { copy<i.value>(dst, from, share); });
 }
 
-// At most `Pending` of this wave's copies (and other global loads) stay outstanding.
+// Waits until at most `Pending` of this wave's copies (and other global loads) are outstanding.
 template <int Pending>
 HK_DEVICE void wait_copies() {
   arch::wait<Pending, arch::kNoWait>();

@@ -47,7 +47,7 @@ HK_DEVICE void load_rows(Block& dst, BoundedView src, Lane lane) {
   });
 }
 
-// At most `Pending` LDS reads stay outstanding; the fragments named are then whole.
+// Waits until at most `Pending` LDS reads are outstanding; the fragments named are then whole.
 template <int Pending, class... T, class... Shape>
 HK_DEVICE void wait_lds(Fragment<T, Shape>&... ready) {
   arch::wait<arch::kNoWait, Pending>();

@@ -1,12 +1,12 @@
-// What lies outside of the depth that counts is set to zero: NaN times zero would be NaN.
+// Sets to zero what lies outside of the depth that counts: NaN times zero would be NaN.
 #pragma once
 
 #include "../types/register_tile.hpp"
 
 namespace hk {
 
-// dst = src where the depth is below `depth`, 0 elsewhere. `depth_of(element)` is that of the lane's
-// elements; two of a word are neighbours.
+// dst = src where the depth is below `depth`, 0 elsewhere. `depth_of(element)` is that of the
+// lane's elements; two of a word are neighbours.
 template <class T, class Shape, class DepthOf>
 HK_DEVICE void keep_below(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src, i32 depth,
                           DepthOf&& depth_of) {

@@ -16,9 +16,9 @@ HK_DEVICE int stored_row(int part, Lane lane) {
   return kStoredRows<T> * (2 * part + lane.half);
 }
 
-// The 16 bytes of neighbouring rows that a lane stores at once of a result block: for 16-bit types
-// 8 rows from 16 * Part + 8 * lane.half on, for which the wave's halves exchange quads; for 32-bit
-// types 4 from 8 * Part + 4 * lane.half on (`stored_row`).
+// The 16 bytes of neighbouring rows that a lane stores at once of a result block (`stored_row`).
+// For 16-bit types these are 8 rows from 16 * Part + 8 * lane.half on, for which the wave's halves
+// exchange quads. For 32-bit types they are 4 rows from 8 * Part + 4 * lane.half on.
 template <class T, int Part>
 HK_DEVICE Vec<u32, 4> neighbouring_rows(const Block& src) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4);
@@ -48,8 +48,8 @@ HK_DEVICE void store_element(BoundedView dst, Vec<u32, 4> words, u32 offset) {
   }
 }
 
-// Stores the transpose of a result block: lane's column is a row of dst, which begins at byte `row`,
-// and the block's 32 rows are neighbouring channels. Each lane stores 16 bytes at once.
+// Stores the transpose of a result block: lane's column is a row of dst, which begins at byte
+// `row`, and the block's 32 rows are neighbouring channels. Each lane stores 16 bytes at once.
 template <class T>
 HK_DEVICE void store_transposed(BoundedView dst, u32 row, int channel, const Block& src,
                                 Lane lane) {
@@ -60,8 +60,9 @@ HK_DEVICE void store_transposed(BoundedView dst, u32 row, int channel, const Blo
   });
 }
 
-// The same of channels below `channels` alone, which may be any number. `row()` is the lane's first byte:
-// computed where it is used, as the registers of a GEMM's results leave no room for it before.
+// The same of channels below `channels` alone, which may be any number. `row()` is the lane's first
+// byte: computed where it is used, as the registers of a GEMM's results leave no room for it
+// before.
 template <class T, class Row>
 HK_DEVICE void store_transposed_below(BoundedView dst, const Row& row, int channel, i32 channels,
                                       const Block& src, Lane lane) {

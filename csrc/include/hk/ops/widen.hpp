@@ -10,8 +10,8 @@ namespace hk {
 // Sixteen codes, what a lane loads at once.
 using Codes = Vec<u32, 4>;
 
-// The share of one wave of `Waves` in filling a tile: loads of 16 codes for each lane, of the same 16 rows.
-// The codes are neighbours along a row, as two pieces of the wide tile, or down a column.
+// The share of one wave of `Waves` in filling a tile: loads of 16 codes for each lane, of the same
+// 16 rows. The codes are neighbours along a row, as two pieces of the wide tile, or down a column.
 template <class Tile, int Waves>
 struct WideningCopy {
   using T = typename Tile::Element;
@@ -35,13 +35,14 @@ struct WideningCopy {
     destination = first_row / 16 * Layout::kBlocksPer16 * Layout::kBlockStride + place.destination;
   }
 
-  // Which row a lane loads from, as TileCopy says it.
+  // The row that a lane loads from, counted as TileCopy does.
   HK_DEVICE static u32 row(int, int wave, Lane lane) {
     return Layout::wide_place(lane.id, wave % kWavesPer16, {0}).row;
   }
 };
 
-// Zeros for a lane's codes of rows before `first`, which counts as `row` does: of the lane's first code.
+// Zeros for a lane's codes of rows before `first`, which counts as `row` does: of the lane's first
+// code.
 template <class Layout>
 HK_DEVICE void keep_from(Codes& dst, i32 first, u32 row) {
   if constexpr (Layout::kDown)
@@ -54,10 +55,10 @@ HK_DEVICE void keep_from(Codes& dst, i32 first, u32 row) {
 }
 
 // Two registers of `dst`, which are a half of a load's codes, from four of them: piece 0 to 3.
-template <int Piece, class Code, class T>
+template <int Piece, class T>
 HK_DEVICE void widen(Vec<u32, 4>& dst, Codes src) {
   static_for<0, 2>(
-      [&](auto i) { dst[Piece % 2 * 2 + i.value] = arch::widen<T, Code, i.value>(src[Piece]); });
+      [&](auto i) { dst[Piece % 2 * 2 + i.value] = arch::widen_e4m3<T, i.value>(src[Piece]); });
 }
 
 // Starts an LDS write of a half of what a lane's load number `I` brought; it counts in `wait_lds`.

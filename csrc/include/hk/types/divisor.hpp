@@ -5,7 +5,7 @@
 
 namespace hk {
 
-// Of numbers whose product with it is below 2^31.
+// Divides numbers whose product with the divisor is below 2^31.
 struct Divisor {
   u32 by;
   u32 reciprocal;  // 2^31 / by, rounded up

@@ -23,8 +23,8 @@ struct BoundedView {
       : descriptor(__builtin_amdgcn_make_buffer_rsrc((void*)base, 0, i32(bytes), 0x00020000)) {}
 };
 
-// The size of a view without an end of its own, and a byte past the end of every view, as are the 4 KiB
-// after it: loads from there give 0, and stores change nothing.
+// The size of a view without an end of its own, and a byte past the end of every view, as are the 4
+// KiB after it: loads from there give 0, and stores change nothing.
 inline constexpr u32 kNowhere = ~0xfffu;
 
 // `Words` neighbours, at a byte that is a multiple of all of them.

@@ -11,7 +11,7 @@ using arch::DefaultShape;
 template <class A, class B = A, class Shape = DefaultShape>
 using Mma = arch::Mma<A, B, Shape>;
 
-// What one lane holds of the operand of one matrix instruction: neighbours along the depth.
+// One lane's share of the operand of one matrix instruction: neighbours along the depth.
 template <class T, class Shape = DefaultShape>
 struct Fragment {
   static constexpr int kWords = Shape::kOperand * int(sizeof(T)) / 4;
@@ -28,7 +28,7 @@ struct OperandTile {
   Fragment<T, Shape> part[kBlocks][kSteps];
 };
 
-// What one lane holds of the results of one matrix instruction.
+// One lane's share of the results of one matrix instruction.
 template <class Shape>
 using ResultBlock = Vec<f32, Shape::kResult>;
 using Block = ResultBlock<DefaultShape>;

@@ -1,4 +1,4 @@
-// Where the rows of one request lie: the one place that knows packed tensors from paged caches.
+// The place of the rows of one request. Nothing else tells packed tensors from paged caches.
 //
 // Rows are taken in groups of up to 16 that start at a multiple of 16. `find` starts to look up
 // what the place of a group depends on, so that it can run a tile ahead of `place`.
@@ -67,8 +67,8 @@ struct SplitPagedRows : PagedRows {
 };
 
 // Rows that each lane finds, and looks up in the vector memory: one, or two neighbours of which the
-// first is even. A row of the cache is a number here: those of a block follow each other, and blocks are
-// `block_rows` apart. Past the last row there is row 0, or another one.
+// first is even. A row of the cache is a number here: those of a block follow each other, and
+// blocks are `block_rows` apart. Past the last row there is row 0, or another one.
 struct LaneRows {
   static constexpr bool kBlocks = true, kSplit = false, kScalar = false, kBounded = false;
   static constexpr bool kByLane = true, kWidens = false;
@@ -108,7 +108,8 @@ struct TokenRows : LaneRows {
   }
 };
 
-// Blocks of any number of tokens, which costs two divisions of a row by a known number in each step.
+// Blocks of any number of tokens, which costs two divisions of a row by a known number in each
+// step.
 struct AnyPagedRows : LaneRows {
   static constexpr char kName[16] = "any_pages";
   HK_DEVICE static constexpr int look_ups(int rows) { return rows; }
@@ -141,7 +142,7 @@ struct AnyPagedRows : LaneRows {
   struct Divided {
     u32 quotient, rest;
   };
-  // By the block size.
+  // Divides by the block size.
   HK_DEVICE Divided divide(u32 row) const {
     const u32 quotient = u32(u64(row) * reciprocal >> 32);  // or one less than it is
     const u32 rest = row - quotient * block_size;
@@ -149,13 +150,17 @@ struct AnyPagedRows : LaneRows {
   }
 };
 
-// The same of a cache of FP8 codes.
-template <class Rows_, class Code_>
+// The same rows of a cache of FP8 codes.
+template <class Rows_>
 struct Widened : Rows_ {
   using Rows = Rows_;
-  using Code = Code_;
+  using Code = E4m3;
   static constexpr bool kWidens = true;
 };
+using PagedCodes = Widened<PagedRows>;
+using SplitPagedCodes = Widened<SplitPagedRows>;
+using TokenCodes = Widened<TokenRows>;
+using AnyPagedCodes = Widened<AnyPagedRows>;
 
 // The rows of a tensor under a source: keys and values share places and differ in these.
 template <class Source>

@@ -4,8 +4,8 @@
 // These readers serve every layout that
 //   - repeats every kPeriod rows: offset(row + n * kPeriod, chunk) is a constant more
 //   - permutes the chunks of 16 bytes within aligned groups of kMixedChunks, but for those of row 0
-// so that a lane needs one address for each step within a group, and the rest is in the instruction.
-// A layout derives from `PeriodicReaders`, or supplies readers of its own.
+// so that a lane needs one address for each step within a group, and the rest is in the
+// instruction. A layout derives from `PeriodicReaders`, or supplies readers of its own.
 #pragma once
 
 #include "../schedule.hpp"
@@ -13,21 +13,22 @@
 
 namespace hk {
 
-// One copy instruction moves a block: 64 lanes x kCopyBytes, consecutive in LDS, from any addresses.
+// One copy instruction moves a block: 64 lanes x kCopyBytes, consecutive in LDS, from any
+// addresses.
 inline constexpr int kCopyBlock = arch::kLanes * arch::kCopyBytes;
 
-// In memory, in bytes: from a row to the next, and, where rows or columns are kept in pieces of 16
-// bytes, from a piece to the next.
+// Strides in memory, in bytes: from a row to the next, and from a piece to the next where rows or
+// columns are kept in pieces of 16 bytes.
 struct RowStrides {
   u32 row, piece;
 
   HK_DEVICE constexpr RowStrides(u32 row_, u32 piece_ = 16) : row(row_), piece(piece_) {}
 };
 
-// What a lane loads of a tile's 16 rows when it widens 16 codes: from which row, from which byte; and
-// the LDS byte, from the first of these rows, of the first of the two pieces that it writes. The other
-// one is kSecond bytes after it, or that bit is flipped (kFlips); those of the next part lie kPartBytes after.
-// kDown: the codes are one of each row.
+// A lane's load of 16 codes of a tile's 16 rows, to be widened. It loads from one row and byte. It
+// writes two pieces: the first at an LDS byte that is counted from the first of these rows. The
+// other piece is kSecond bytes after it, or has that bit flipped (kFlips). The pieces of the next
+// part lie kPartBytes after. kDown: the codes are one of each row.
 struct WidePlace {
   u32 row, source, destination;
 };
@@ -45,7 +46,7 @@ struct LaneAddresses {
   }
 };
 
-// Of a layout, for reads of `bytes` side by side: one for each place within a group.
+// Addresses for a layout and reads of `bytes` side by side: one for each place within a group.
 template <class Layout>
 HK_DEVICE constexpr int addresses(int bytes) {
   return max(1, Layout::kMixedChunks * 16 / bytes);
@@ -59,7 +60,7 @@ struct PeriodicRowReader : LaneAddresses<addresses<Layout>(Shape::kDepth * sizeo
   static constexpr int kAddresses = addresses<Layout>(16 * kStepChunks);
   static_assert((kBytes == 8 || kBytes == 16) && Shape::kRows % Layout::kPeriod == 0);
 
-  // Of the tile's rows from `first_row` on, a multiple of the layout's period.
+  // Reads the tile's rows from `first_row` on, a multiple of the layout's period.
   HK_DEVICE static PeriodicRowReader of(Lane lane, int first_row = 0) {
     PeriodicRowReader reader;
     const int row = first_row + lane.line<Shape>(), group = lane.group<Shape>();
@@ -98,7 +99,7 @@ struct PeriodicColumnReader : LaneAddresses<2 * addresses<Layout>(Shape::kRows *
                 "two reads of ds_read_b64_tr_b16");
   static_assert(Shape::kDepth % Layout::kPeriod == 0);
 
-  // Of the tile's rows from `first_row` on, a multiple of the layout's period.
+  // Reads the tile's rows from `first_row` on, a multiple of the layout's period.
   HK_DEVICE static PeriodicColumnReader of(Lane lane, int first_row = 0) {
     PeriodicColumnReader reader;
     const int row = first_row + Shape::row(0, lane.group<Shape>()) + lane.id % 16 / 4;
@@ -135,7 +136,7 @@ struct PeriodicReaders {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return Layout::copied_row(block, lane) * strides.row + Layout::copied_byte(block, lane);
   }
-  // Where that byte lies in its row, as the tile has rows.
+  // The place of that byte in its row, as the tile has rows.
   HK_DEVICE static int row_byte(int block, int lane) { return Layout::copied_byte(block, lane); }
   template <class T, class Shape>
   using RowReader = PeriodicRowReader<Layout, T, Shape>;

@@ -23,7 +23,7 @@ struct SharedTile {
   u32 base;  // byte address in LDS, wave-uniform
 };
 
-// What a lane needs to read a tile along its rows, or down its columns: the layout's.
+// Readers of a tile along its rows, or down its columns, as its layout has them.
 template <class Tile, class Shape = DefaultShape>
 using RowReader = typename Tile::Layout::template RowReader<typename Tile::Element, Shape>;
 template <class Tile, class Shape = DefaultShape>

@@ -1,15 +1,15 @@
-// Tiles of caches that keep 16 bytes of a row or a column together: 8 channels of a token, or 8 tokens
-// of a channel. They lie in LDS as in such a cache, 16 tokens after 16 tokens, so that what one
-// instruction copies is contiguous on both sides, and reads along what is kept together are free of
-// bank conflicts.
+// Tiles of caches that keep 16 bytes of a row or a column together: 8 channels of a token, or 8
+// tokens of a channel. They lie in LDS as in such a cache, 16 tokens after 16 tokens, so that what
+// one instruction copies is contiguous on both sides, and reads along what is kept together are
+// free of bank conflicts.
 #pragma once
 
 #include "shared_reader.hpp"
 
 namespace hk::swizzle {
 
-// Rows in pieces, [pieces, 16 rows, 16 bytes]. Exchanged: the middle quads of the rows, so that, as keys,
-// a lane's 8 results of 16 rows are neighbours.
+// Rows in pieces, [pieces, 16 rows, 16 bytes]. Exchanged: the middle quads of the rows, so that, as
+// keys, a lane's 8 results of 16 rows are neighbours.
 template <int RowBytes, bool Exchanged>
 struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
   static constexpr int kPeriod = 16, kMixedChunks = 1;

@@ -1,4 +1,4 @@
-// Where the bytes of a shared tile lie, and who copies and reads them. A swizzle states
+// Places of the bytes of a shared tile, and the lanes that copy and read them. A swizzle states
 //   offset(row, chunk)   the LDS byte of 16 bytes of a row: to write them, to read them
 //   kPeriod, kMixedChunks   as shared_reader.hpp wants them
 //   kBlockStride, kRowsPerBlock, kBlocksPer16, source   what copy instructions move, and from where
@@ -14,12 +14,10 @@ namespace swizzle {
 // Free of bank conflicts for ds_read_b128 along rows; for transposed reads down columns, whose
 // phases are not published, in any phase within one half of the wave.
 //
-// Blocks lie 64 bytes further apart than they are long, and hold rows that are far apart: the
-// low bits of a row select the block (d=256: 8 blocks of 2 rows; d=128: 4 of 4; d=64: 2 of 8), so that 4
-// neighbouring rows, read side by side by a transposed read, fall into 4 different quarters of
-// the 64 banks. The next two bits of the row, swapped, are XORed into the chunk, so that the 16
-// rows of a ds_read_b128 phase fall into 16 different slots. Only two bits of a chunk are mixed:
-// all others are offsets in the instruction, and a lane needs two addresses for a whole tile.
+// Blocks lie 64 bytes further apart than they are long, and hold rows that are far apart: the low
+// bits of a row select the block (d=256: 8 blocks of 2 rows; d=128: 4 of 4; d=64: 2 of 8). So a
+// transposed read, which reads 4 neighbouring rows side by side, finds them in 4 different quarters
+// of the 64 banks.
 template <int RowBytes>
 struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
   static_assert(RowBytes == 128 || RowBytes == 256 || RowBytes == 512);
@@ -39,7 +37,7 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
            mix(row) * 256 + row % 4 / kBlocksPer16 * RowBytes + (chunk ^ mix(row)) * 16;
   }
 
-  // What a lane fills with 16 codes (WideningCopy): two chunks, whose order depends on the row.
+  // The two chunks that a lane fills with 16 codes (WideningCopy); their order depends on the row.
   static constexpr int kSecond = 16, kPartBytes = 128;
   static constexpr bool kFlips = true, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
@@ -47,7 +45,7 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
     return {u32(row), row * strides.row + piece * strides.piece, u32(offset(row, 2 * piece))};
   }
 
-  // What lane `lane` of the copy of block `block` (within 16 rows) has to fetch.
+  // The chunk that lane `lane` of the copy of block `block` (within 16 rows) has to fetch.
   HK_DEVICE static constexpr int copied_row(int block, int lane) {
     if constexpr (RowBytes == 512) return lane / 32 * 8 + block;
     const int mixed = lane / 16;

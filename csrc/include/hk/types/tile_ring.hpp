@@ -5,8 +5,8 @@
 
 namespace hk {
 
-// The tile that is read next, and the one that is copied to next: that before it, or earlier by as
-// many as other waves may still be reading then (`Held`).
+// A ring of tiles in LDS: one is read next, and another one is copied to next. That is the tile
+// before, or an earlier one while other waves may still be reading `Held` tiles.
 template <class Tile, int Stages, int Held = 0>
 struct TileRing {
   static constexpr int kBytes = Stages * Tile::kBytes;

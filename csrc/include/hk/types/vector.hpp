@@ -12,9 +12,6 @@ using f16 = _Float16;
 struct E4m3 {
   static constexpr char kName[16] = "e4m3";
 };
-struct E5m2 {
-  static constexpr char kName[16] = "e5m2";
-};
 
 template <class A, class B>
 inline constexpr bool is_same = false;
@@ -37,7 +34,7 @@ using Vec = T __attribute__((ext_vector_type(N)));
 
 #define HK_DEVICE __attribute__((device, always_inline)) inline
 
-// What a kernel is compiled for: threads of its workgroup, waves that share a SIMD.
+// Declares a kernel for a number of threads in a workgroup, and of waves that share a SIMD.
 #define HK_KERNEL(threads, waves_per_simd)                                         \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads), \
                             amdgpu_waves_per_eu(waves_per_simd, waves_per_simd))) void

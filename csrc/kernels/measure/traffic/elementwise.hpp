@@ -1,4 +1,4 @@
-// What reads rows, computes a little, and writes them: a cast, rotary embedding, LayerNorm.
+// Kernels that read rows, compute a little, and write them: a cast, rotary embedding, LayerNorm.
 #pragma once
 
 #include "hk/args/traffic.hpp"

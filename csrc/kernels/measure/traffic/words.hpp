@@ -35,7 +35,7 @@ HK_DEVICE f32 sum_over_lanes(f32 value, int lane) {
   return value;
 }
 
-// What tells the kernels apart.
+// Facts that tell the kernels apart.
 struct Facts {
   char kernel[32];
 };

@@ -116,7 +116,7 @@ def test_a_table_that_stays(tied: bool, why: str) -> None:
 def test_a_method_that_asks(method: str, head: str | int) -> None:
     """`ignore` is about the layers that are like each other: quantize names the head in it."""
     config = {"quant_method": method, "head": head, "ignore": ["lm_head"]}
-    assert LINEAR.asked_of(config).format == str(head)
+    assert LINEAR.head_requested_by(config).format == str(head)
     assert LINEAR.config_of(config).options.head == str(head)
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_asked_for(key: str, option: str, value: Any, why: str) -
         (f"hk_fp8: {option}", {"quant_method": "hk_fp8", option: value}),
     ):
         with pytest.raises(ValueError) as error:
-            LINEAR.asked_of(config)
+            LINEAR.head_requested_by(config)
         assert str(error.value) == f"{asker} {value!r} is not valid: {why}"
 
 
@@ -146,12 +146,12 @@ def test_what_a_device_has_no_kernels_for(device: str) -> None:
     """The model is not loaded; a head that is made nevertheless stays as it is."""
     why = "hk_head 'mxfp8' is not valid: gfx950 has no kernels for mxfp8 weights, only bf16, fp16, "
     with pytest.raises(ValueError, match=f"{why}.*expected one of 16, fp8_e4m3fn$"):
-        LINEAR.asked_of({"quant_method": "fp8", HEAD_KEY: "mxfp8"})
+        LINEAR.head_requested_by({"quant_method": "fp8", HEAD_KEY: "mxfp8"})
     with pytest.raises(ValueError, match=why):
         LINEAR.headed(Head("mxfp8"), table())
     why = "gfx950 has no kernel that looks up rows of a packed weight: expected 16$"
     with pytest.raises(ValueError, match=f"{EMBEDDING_KEY} 'head' is not valid: {why}"):
-        LINEAR.asked_of(
+        LINEAR.head_requested_by(
             {"quant_method": "fp8", HEAD_KEY: "fp8_e4m3fn", EMBEDDING_KEY: IN_HEAD},
         )
 

@@ -13,8 +13,8 @@ import torch
 from hk_backend import reference
 from hk_backend.engine.linear.contest import activations
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head
+from hk_backend.engine.linear.model_files import SaveError
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes

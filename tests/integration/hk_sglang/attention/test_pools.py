@@ -82,7 +82,7 @@ def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -
 def rejudged(server: Server, index: int = 0) -> Any:
     layer = server.model.layers[index]
     server.backend.hk._layers.pop(layer)
-    return server.backend.hk._served(layer)
+    return server.backend.hk._layers[layer]
 
 
 class Other(MHATokenToKVPool):
@@ -144,7 +144,7 @@ def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.Monk
     monkeypatch.delattr(parent, "init_forward_metadata")
     for name, note in {
         "out": lambda self, batch, in_capture=False: calls.append(("out", in_capture)),
-        "in": lambda self, batch: calls.append(("in", self.hk._plan.tokens)),
+        "in": lambda self, batch: calls.append(("in", self.hk._planned.plan.tokens)),
     }.items():
         monkeypatch.setattr(parent, f"init_forward_metadata_{name}_graph", note, raising=False)
     server = Server()
@@ -171,8 +171,8 @@ def test_nothing_waits_for_the_device(
         monkeypatch.setattr(torch.Tensor, name, read)
     with hk.planned(batch.metadata):
         pass
-    assert hk._plan is not None
-    assert hk._plan.tokens == PREFILL
+    assert hk._planned is not None
+    assert hk._planned.plan.tokens == PREFILL
 
 
 @pytest.mark.parametrize("mode", ["DECODE", "IDLE"])
@@ -182,7 +182,7 @@ def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
     Batch(server, MIXED).check()
     batch = Batch(server, [DECODE, Row(1, 20)], mode, seed=1)
     batch.server.backend.init_forward_metadata(batch.metadata)
-    assert batch.server.backend.hk._plan is None
+    assert batch.server.backend.hk._planned is None
     if mode == "DECODE":
         batch.check()
     assert counters.served == Tally(1, PREFILL)

@@ -129,7 +129,7 @@ def test_layers(
         setattr(layer, name, value)
     hk: HKPrefill = server.backend.hk
     hk._layers.pop(layer)
-    assert hk._served(layer).refusal == why
+    assert hk._layers[layer].refusal == why
     batch = Batch(server, [FRESH])
     server.backend.init_forward_metadata(batch.metadata)
     batch.call(0)
@@ -141,7 +141,7 @@ def test_layers(
     hk._layers.pop(layer)
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="attention would fall back"):
-        hk._served(layer)
+        hk._layers[layer]
 
 
 # -- batches
@@ -186,7 +186,7 @@ def test_metadata_of_another_batch(counters: RouteCounters) -> None:
     batch = Batch(server, MIXED)
     found = batch.call()
     torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
-    fell_back(counters, NO_PLAN, batch.num_tokens)
+    fell_back(counters, NO_PLAN.refusal, batch.num_tokens)
 
 
 # -- calls

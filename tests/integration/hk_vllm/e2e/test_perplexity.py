@@ -15,7 +15,7 @@ import pytest
 
 from bench_serving.candidates import Candidate
 from bench_serving.engines import Vllm
-from bench_serving.perplexity import Plan, Row, measure
+from bench_serving.perplexity import PerplexityPlan, PerplexityResult, measure
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 from tests.models import smollm2
@@ -38,16 +38,16 @@ def opticks() -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PerplexityResult]:
     """By the checkpoint's name."""
     folder, text, original = tmp_path_factory.mktemp("perplexity"), opticks(), smollm2()
     for name, (settings, _) in GOALS.items():
         Job(original, folder / name, replace(settings, calibration=text)).run()
     models = [original, *(folder / name for name in GOALS)]
-    plan = Plan(Vllm(), models, [Candidate.parse("hk")], "bfloat16", text, 20_000, 20_480)
+    plan = PerplexityPlan(Vllm(), models, [Candidate.parse("hk")], "bfloat16", text, 20_000, 20_480)
     return {row.model: row for row in measure(plan, folder / "measured", print)}
 
 
 @pytest.mark.parametrize("name", GOALS)
-def test_goals(name: str, rows: dict[str, Row]) -> None:
+def test_goals(name: str, rows: dict[str, PerplexityResult]) -> None:
     assert rows[name].ratio <= GOALS[name][1]

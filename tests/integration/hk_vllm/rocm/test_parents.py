@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from hk_vllm.attention import contest
-from hk_vllm.attention.unbuilt import is_built
+from hk_vllm.attention.lazy_metadata import is_built
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_backend.devices.hip import device as hip

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from hk_vllm.linear.kernels import KERNELS
+from hk_vllm.linear.kernel_lists import KERNELS
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from tests.integration.hk_vllm.rocm.platform_session import CASES, CUSTOM, NO_FLAG, ROCM_BACKENDS

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from hk_backend.engine.attention import LayerTensors, PrefillRoute, Step
+from hk_backend.engine.attention import LayerTensors, PrefillRoute
 from hk_backend.engine.rows import RowSplit, split_rows
 from hk_backend.ops import PagedKV
+from hk_backend.terms.prefill_step import PrefillStep
 
 Arguments = dict[str, Any]
 
@@ -25,7 +26,7 @@ class Fault:
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
 
-    def step(self, step: Step) -> Step:
+    def step(self, step: PrefillStep) -> PrefillStep:
         return step
 
     def arguments(self, arguments: Arguments) -> Arguments:
@@ -37,7 +38,7 @@ class Fault:
 
         def compute(
             route: PrefillRoute,
-            step: Step,
+            step: PrefillStep,
             paged: bool,
             tensors: LayerTensors,
             arguments: Callable[[], Arguments],
@@ -56,7 +57,7 @@ class Fault:
 class PageOffByOne(Fault):
     """Each page of a request is the one behind it."""
 
-    def step(self, step: Step) -> Step:
+    def step(self, step: PrefillStep) -> PrefillStep:
         assert step.block_table is not None
         return step.with_block_table(step.block_table.roll(-1, 1).contiguous())
 
@@ -86,10 +87,8 @@ class WrongScale(Fault):
         return {**arguments, "k_scale": k_scale, "v_scale": v_scale}
 
 
-def take_speculative_rows(
-    patch: pytest.MonkeyPatch, where: str, tell: Callable[[], object]
-) -> None:
-    """HK takes the rows that verify drafts, too. `where` the plugin holds `split_rows`, by name."""
+def take_speculative_rows(patch: pytest.MonkeyPatch, tell: Callable[[], object]) -> None:
+    """HK takes the rows that verify drafts, too."""
 
     def taken(*arguments: Any, **named: Any) -> RowSplit:
         tell()
@@ -97,4 +96,4 @@ def take_speculative_rows(
         assert not named
         return split_rows(query_start_loc, seq_lens, is_prefilling | True, 0, *rest)
 
-    patch.setattr(where, taken)
+    patch.setattr("hk_backend.engine.batch_plan.split_rows", taken)

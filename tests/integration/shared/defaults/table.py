@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hk_backend.bench import tables
+from hk_backend.lab import tables
 from tests.integration.shared.defaults.cells import Cell
 from tests.models import ROOT
 
@@ -18,7 +18,7 @@ DOCUMENT = ROOT / "docs" / "routing.md"
 ADVICE = "run this file with --into docs/routing.md"
 SERVED = "HK"
 SAME = "; "
-"""Between settings."""
+"""Between attentions and between settings."""
 HEADINGS = ("attention", "started with", "backend")
 
 
@@ -71,17 +71,22 @@ def whole(engine: str, matrix: Sequence[Cell]) -> Table:
 
 
 def render(table: Table) -> str:
-    """A row for each attention and its settings that come to the same, a column for each kind of
-    traffic; reasons below it."""
+    """A row for all attentions and settings that come to the same, and the reasons below the rows.
+
+    Each kind of traffic is a column.
+    """
     traffic = list(dict.fromkeys(each.traffic for each in table))
     reasons = [why for why in dict.fromkeys(of.reason for of in table.values()) if why]
-    rows: dict[tuple[str, ...], list[str]] = {}
+    settings: dict[tuple[str, ...], list[str]] = {}
     for attention, setting in dict.fromkeys((each.attention, each.setting) for each in table):
         cells = [table[Place(attention, setting, column)] for column in traffic]
         [backend] = {of.backend for of in cells}
         texts = [f"({reasons.index(of.reason) + 1})" if of.reason else SERVED for of in cells]
-        rows.setdefault((attention, backend, *texts), []).append(setting)
-    lines = [[first, SAME.join(settings), *rest] for (first, *rest), settings in rows.items()]
+        settings.setdefault((attention, backend, *texts), []).append(setting)
+    attentions: dict[tuple[str, ...], list[str]] = {}
+    for (attention, *rest), those in settings.items():
+        attentions.setdefault((SAME.join(those), *rest), []).append(attention)
+    lines = [[SAME.join(those), *rest] for rest, those in attentions.items()]
     listed = "".join(f"{number}. `{why}`\n" for number, why in enumerate(reasons, 1))
     return f"{tables.markdown([*HEADINGS, *traffic], lines)}\n{listed}"
 
@@ -96,7 +101,8 @@ def read(document: Path, engine: str) -> Table:
         Place(attention, setting, traffic): Found(
             backend, "" if text == SERVED else reasons[text.strip("()")]
         )
-        for attention, settings, backend, *texts in rows
+        for attentions, settings, backend, *texts in rows
+        for attention in attentions.split(SAME)
         for setting in settings.split(SAME)
         for traffic, text in zip(headings[len(HEADINGS) :], texts, strict=True)
     }

@@ -45,8 +45,7 @@ def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: boo
     for name, file in content["code_objects"].items():
         path = folder / ARCH / f"{name}.co"
         data = bytearray(path.read_bytes())
-        symbols = [k["symbol"] for k in content["kernels"] if k["code_object"] == name]
-        for symbol in symbols:
+        for symbol in file["kernels"]:
             places = list(instructions(bytes(data), symbol, mnemonic))
             for at in places[:1] if first_only else places:
                 (word,) = struct.unpack_from("<I", data, at)
@@ -61,11 +60,10 @@ def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: boo
 def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int]:
     """Where the instructions `mnemonic` of a kernel lie in its file."""
     from hk_backend import _emulator
-    from hk_backend.kernels.toolchain.elf import Elf
+    from hk_backend.lab.toolchain.elf import Elf
 
     elf = Elf(code_object)
-    text = elf.sections[".text"]
-    begin = text.offset + elf.symbols()[symbol][0] - text.address
+    begin, _ = elf.place(symbol)
     for pc, instruction in _emulator.disassemble(elf.symbol_bytes(symbol), ARCH):
         if instruction.startswith(mnemonic):
             yield begin + pc

@@ -6,14 +6,14 @@ of HK's Python runs. The depth of each tile is split, where it may be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from hk_backend.devices.hip import emulated
-from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.call import Work
 from hk_backend.devices.hip.emulated import EmulatedLibrary, EmulatedMemory
 from hk_backend.engine.linear import route
 from hk_backend.kernels.gemm_plan import Candidate, candidates
@@ -32,19 +32,21 @@ class CapturedMemory(EmulatedMemory):
         self.library = library
         self.graphs = stream(library, non_blocking=True)
         self.capturing = False
-        self.kept: list[KernelCall] = []
+        self.kept: list[Mapping[str, torch.Tensor]] = []
 
     def stream(self, index: int) -> int:
         return self.graphs if self.capturing else 0
 
     @contextmanager
-    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+    def addresses(
+        self, tensors: Mapping[str, torch.Tensor], work: Work
+    ) -> Iterator[dict[str, int]]:
         if not self.capturing:
-            with super().addresses(call) as found:
+            with super().addresses(tensors, work) as found:
                 yield found
             return
-        self.kept.append(call)
-        there = {name: tensor for name, tensor in call.tensors.items() if tensor.numel()}
+        self.kept.append(tensors)
+        there = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
         yield {name: self.library.map(tensor, name) for name, tensor in there.items()}
 
 

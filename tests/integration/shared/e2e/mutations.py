@@ -72,8 +72,6 @@ CACHE_FAULTS: dict[str, type[Fault]] = {
 }
 """In how a cache is read. On a GPU only the first call of a layer comes to the public operator."""
 
-SPLIT_ROWS = "hk_vllm.attention.builder.split_rows"
-
 mutated_calls = 0
 """Calls with a fault in this process: a fault that never ran proves nothing."""
 _broken = pytest.MonkeyPatch()
@@ -90,7 +88,7 @@ def install(name: str) -> None:
     elif name in CACHE_FAULTS:
         CACHE_FAULTS[name](_count).install(_broken)
     elif name == take_speculative_rows.__name__:
-        take_speculative_rows(_broken, SPLIT_ROWS, _count)
+        take_speculative_rows(_broken, _count)
     else:
         _broken.setattr(plugin, "attention_prefill", _faulty(MUTATIONS[name]))
 

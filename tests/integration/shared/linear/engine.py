@@ -72,7 +72,7 @@ class LinearEngine(Protocol):
     """Load another table into that model, as the engine updates weights."""
     logits: Callable[[Any, torch.Tensor], torch.Tensor]
     """What its head makes of `x`, padding included."""
-    asked_of: Callable[[dict[str, Any]], Head]
+    head_requested_by: Callable[[dict[str, Any]], Head]
     """What a bfloat16 model with this `quantization_config` asks of its head, 300 x 96."""
 
     # -- models

@@ -1,0 +1,1 @@
+"""Builds, analyses, models and times kernels; nothing that serves imports it."""

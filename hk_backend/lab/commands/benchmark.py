@@ -1,0 +1,56 @@
+"""The shape of a benchmark's command: options make a sweep, it yields rows, a table shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+import typer
+from rich.console import Console
+
+from hk_backend.terminal.output import print_json, progress
+
+
+class Sweep(Protocol):
+    """The cases that a command's options describe."""
+
+    def run(self, on_case: Callable[[str], object]) -> Iterator[Any]:
+        """Yields a row for each case, with `error` and `as_json()`; failed cases have an error.
+
+        `on_case` is called with what is done next.
+        """
+
+
+class TimedSweep(Sweep, Protocol):
+    """A sweep that times each of its cases in several rounds."""
+
+    @property
+    def rounds(self) -> int: ...
+
+
+PrintTable = Callable[[Console, Sequence[Any]], None]
+
+
+def run(
+    sweep: Sweep, environment: Mapping[str, object], print_table: PrintTable, as_json: bool
+) -> NoReturn:
+    """Run a sweep, print its conditions and its rows, and end the command.
+
+    Raises:
+        typer.Exit: with code 1 if a row failed.
+    """
+    with progress.status("") as line:
+        rows = list(sweep.run(line.update))
+    if as_json:
+        print_json(as_plain(environment, rows))
+    else:
+        console = Console()
+        for name, value in environment.items():
+            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
+        print_table(console, rows)
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def as_plain(environment: Mapping[str, object], rows: Sequence[Any]) -> dict[str, object]:
+    """The result of a benchmark as plain data."""
+    return {"environment": dict(environment), "cases": [row.as_json() for row in rows]}

@@ -1,0 +1,104 @@
+"""Launches of the GEMM kernels: C = A B^T."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.row_sources import STORED_BYTES
+from hk_backend.lab.timing.launch import Launch
+from hk_backend.lab.timing.workloads import buffers
+
+XCDS = 8
+"""Number of XCDs over which csrc/include/hk/grid.hpp deals workgroups."""
+SCALE_BLOCK = 128
+"""Side of the square of weights, and number of activations in a row, that share a scale."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """C [m, n] = A [m, k] B [n, k]^T. Raises `ValueError` for sizes that are not positive."""
+
+    m: int
+    n: int
+    k: int
+    splits: int = 1
+    """Number of workgroups that share the depth of a tile."""
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "splits"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+
+
+def launch(entry: KernelEntry, shape: Shape) -> Launch:
+    """Prepare `entry` on `shape`. The operands are zeros: time does not depend on them."""
+    m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
+    a_bytes, b_bytes = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
+    k_row = -(-k * a_bytes // 16) * 16 // a_bytes  # rows begin at multiples of 16 bytes
+    packed_row = -(-k * b_bytes // 128) * 128
+    columns = -(-n // entry.tile.columns)
+    tiles = -(-m // entry.tile.rows) * columns
+    arrived = buffers.zeros((tiles,), np.uint32)
+    # Traced are neighbours in both directions, which share what they read. If the depth is split,
+    # these are not the last workgroup of their tile; the last workgroups of other tiles join them.
+    first = {0, 1, columns, columns + 1}
+    last = {tiles - 1 - tile for tile in first if tile < tiles} if splits > 1 else set[int]()
+    arrived[list(last)] = splits - 1
+    arrays = {
+        "a": buffers.zeros((m, k_row * a_bytes), np.uint8),
+        "b": buffers.zeros((-(-n // 16) * 16, packed_row), np.uint8),
+        "c": buffers.zeros((m, -(-n // 8) * 8), np.uint16),
+        "partial": buffers.zeros(
+            (tiles * splits if splits > 1 else 1, entry.tile.rows * entry.tile.columns), np.float32
+        ),
+        "arrived": arrived,
+    }
+    if entry.facts["scales"] == "blocks":
+        steps = -(-k // SCALE_BLOCK)
+        arrays["a_scale"] = buffers.zeros((steps, m), np.float32)
+        arrays["b_block_scale"] = buffers.zeros((-(-n // SCALE_BLOCK), steps), np.float32)
+    machine, kernel, addresses = buffers.machine_with(entry, arrays)
+    absent = dict.fromkeys({"a_scale", "b_scale", "b_block_scale", "bias"} - set(arrays))
+    numbers = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "splits": splits,
+        "a_row": k_row,
+        "c_row": arrays["c"].shape[1],
+        "c_type": 0,
+        "bias_type": 0,
+        "a_scale_row": 1,  # the scales of 128 columns, where there are any, lie together
+        "a_scale_step": m,
+    }
+    argument = pack_arguments(entry, **addresses, **numbers, **absent)
+    grid = entry.workgroups(argument)
+    work = np.ones(grid[0])
+    traced = [tile * splits for tile in first - last if tile < tiles]
+    if splits > 1:  # the last split of each tile adds the sums of all splits
+        ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
+        work[ends] = 2
+        traced += [tile * splits + splits - 1 for tile in last]
+    return Launch(
+        machine,
+        kernel,
+        grid,
+        entry.block,
+        argument,
+        entry.dynamic_lds,
+        work,
+        sorted({workgroup_of(number, grid[0]) for number in traced or [0]}),
+        2.0 * m * n * k,
+        float(a_bytes * m * k + b_bytes * n * k + 2 * m * n),
+        keep_alive=arrays,
+    )
+
+
+def workgroup_of(tile: int, tiles: int) -> int:
+    """The inverse of `neighbours_on_one_xcd` in csrc/include/hk/grid.hpp."""
+    if tiles % XCDS:
+        return tile
+    return tile % (tiles // XCDS) * XCDS + tile // (tiles // XCDS)

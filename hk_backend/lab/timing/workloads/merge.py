@@ -1,0 +1,68 @@
+"""Launches of the attention_merge kernels, which join partial results over parts of the keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.launch import Launch, spread
+from hk_backend.lab.timing.workloads import buffers
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a merge: query tokens, query heads, and partial results of each row.
+
+    Raises `ValueError` for sizes below 1.
+    """
+
+    tokens: int
+    heads: int
+    parts: int
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "heads", "parts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+
+
+def launch(entry: KernelEntry, shape: Shape) -> Launch:
+    """Prepare `entry` on `shape`, with zeros as partial results."""
+    tokens, heads, parts, head_size = shape.tokens, shape.heads, shape.parts, entry.tile.depth
+    arrays = {
+        "partial": buffers.zeros((parts, tokens, heads, head_size), np.uint16),
+        "sums": buffers.zeros((parts, 2, heads, tokens), np.float32),
+        "out": buffers.zeros((tokens, heads, head_size), np.uint16),
+        "query_start_loc": buffers.table([0, tokens]),
+    }
+    numbers = {
+        "num_tokens": tokens,
+        "num_heads": heads,
+        "out_token": heads * head_size,
+        "out_head": head_size,
+        **dict.fromkeys(("lse_head", "lse_token", "key_scale_head", "value_scale_head"), 0),
+        "parts": parts,
+        "num_requests": 1,
+        "num_kv_heads": 1,
+        "scale": 1.0,
+        "value_factor": 1.0,
+    }
+    absent = dict.fromkeys(("lse", "key_scale", "value_scale", "sinks"))
+    rows = -(-tokens // entry.tile.rows)
+    work = np.full(rows * heads, float(entry.tile.rows * parts))
+    machine, kernel, addresses = buffers.machine_with(entry, arrays)
+    argument = pack_arguments(entry, **addresses, **absent, **numbers)
+    return Launch(
+        machine,
+        kernel,
+        entry.workgroups(argument),
+        entry.block,
+        argument,
+        entry.dynamic_lds,
+        work,
+        sorted({*spread(work), min(1, len(work) - 1)}),
+        bytes=float(sum(array.nbytes for array in arrays.values())),
+        keep_alive=arrays,
+    )

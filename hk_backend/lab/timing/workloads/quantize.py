@@ -1,0 +1,74 @@
+"""Launches of the quantize_fp8 kernels: x [m, k] to FP8 codes and scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.launch import Launch, spread
+from hk_backend.lab.timing.workloads import buffers
+from hk_backend.terms.weight_format import FP8_BLOCK
+
+
+@dataclass(frozen=True)
+class Shape:
+    """x [m, k], contiguous. Raises `ValueError` for sizes that are not positive."""
+
+    m: int
+    k: int
+
+    def __post_init__(self) -> None:
+        for name in ("m", "k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+
+
+def launch(entry: KernelEntry, shape: Shape) -> Launch:
+    """Prepare `entry` on `shape`. x is zeros: any finite x takes as long.
+
+    A given scale is one scale of the whole tensor.
+    """
+    m, k = shape.m, shape.k
+    scale = entry.facts["scale"]
+    columns = -(-k // FP8_BLOCK) if scale == "block" else 1
+    arrays = {
+        "x": buffers.zeros((m, k), np.uint32 if entry.facts["x"] == "f32" else np.uint16),
+        "codes": buffers.zeros((m, k), np.uint8),
+        "scales": buffers.zeros((1 if scale == "given" else m, columns), np.float32),
+    }
+    arrays["scales"][:1] = 1
+    work = workgroups(entry, shape)
+    samples = sorted({*spread(work), min(1, len(work) - 1)})
+    machine, kernel, addresses = buffers.machine_with(entry, arrays)
+    shifts = {"row_shift": 31, "column_shift": 31}
+    # as gemm kernels want scales: those of one block of columns, of all rows, lie together
+    numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
+    argument = pack_arguments(entry, **addresses, **numbers)
+    return Launch(
+        machine,
+        kernel,
+        entry.workgroups(argument),
+        entry.block,
+        argument,
+        entry.dynamic_lds,
+        work,
+        samples,
+        bytes=float(sum(array.nbytes for array in arrays.values())),
+        keep_alive=arrays,
+    )
+
+
+def workgroups(entry: KernelEntry, shape: Shape) -> NDArray[np.float64]:
+    """Number of elements of each workgroup: its tile's rows, times its columns or all columns."""
+    rows = _shares(shape.m, entry.tile.rows)
+    if str(entry.facts["scale"]).startswith("token"):
+        return rows * shape.k
+    return np.outer(_shares(shape.k, entry.tile.columns), rows).ravel()
+
+
+def _shares(length: int, tile: int) -> NDArray[np.float64]:
+    """Lengths of the tiles that `length` is cut into."""
+    return np.minimum(tile, length - np.arange(0, length, tile)).astype(np.float64)

@@ -1,0 +1,58 @@
+"""FLOPs and matrix-unit clocks of a matrix instruction, per wave on one SIMD; capacities of a CU.
+
+A wave has 64 lanes. Source: passes of 4 clocks in LLVM's SISchedule.td, models of gfx940 and
+gfx950. AMD's peak rates give the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hk_backend.lab.toolchain.disassembly import Instruction
+
+WAVE = 64
+
+SWAP = re.compile(r"v_(swap|permlane16_swap|permlane32_swap)_b32")
+MATRIX = re.compile(r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)_?(.*)")
+
+
+@dataclass(frozen=True)
+class ArchClocks:
+    """Rates and sizes of one arch."""
+
+    matrix_flops: int  # peak 16-bit FLOPs per clock and SIMD
+    lds: int  # bytes per CU
+    vgprs: int = 512  # per lane and wave slot of a SIMD, AGPRs included
+    vgpr_granule: int = 8
+    max_waves: int = 8  # per SIMD
+
+
+ARCHES = {
+    "gfx942": ArchClocks(matrix_flops=512, lds=64 * 1024),
+    "gfx950": ArchClocks(matrix_flops=1024, lds=160 * 1024),
+}
+
+
+def is_matrix(instruction: Instruction) -> bool:
+    return instruction.mnemonic.startswith(("v_mfma_", "v_smfmac_"))
+
+
+def matrix_flops(instruction: Instruction) -> int:
+    """FLOPs that a matrix instruction of one wave performs; 0 for any other instruction."""
+    found = MATRIX.match(instruction.mnemonic)
+    return 2 * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
+
+
+def matrix_clocks(instruction: Instruction) -> int:
+    """Clocks of a matrix instruction on 16-bit or plain 8-bit types, by its tile but not its depth.
+
+    Raises `ValueError` for an instruction without known clocks.
+    """
+    found = MATRIX.match(instruction.mnemonic)
+    if found is None or found[1] != found[2]:
+        raise ValueError(f"no clocks are known for {instruction.mnemonic}")
+    edge, types = int(found[1]), found[4]
+    clocks = {4: 8, 16: 16, 32: 32}[edge]
+    # FP8 operands; with FP4 or FP6 on both sides it would be half as many clocks
+    return 2 * clocks if types.startswith(("f8f6f4", "f32", "xf32")) else clocks

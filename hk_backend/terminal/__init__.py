@@ -1,0 +1,1 @@
+"""Prints results, progress and errors in the same way for every command."""

@@ -1,0 +1,102 @@
+"""HK's kernels for weights in OCP microscaling formats, in vLLM's lists of linear kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
+from vllm.model_executor.kernels.linear.mxfp6.base import MxFp6LinearKernel
+from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
+from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
+from vllm.platforms import current_platform
+
+from hk_backend.engine.linear.packed_layer import pack_layer, release
+from hk_backend.ops import LinearRequest
+from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.weight_format import MX_BLOCK, rotated_activations
+from hk_vllm.linear.kernel import HKKernel
+from hk_vllm.linear.kernel_keys import MXFP6, mx_verdict
+
+
+class HKMxKernel(HKKernel):
+    """Mixin for weights of an OCP microscaling format, and activations in it or unquantised."""
+
+    weight_only = False
+    """Whether the checkpoint asks for unquantised activations; checkpoints.py sets it."""
+
+    def request(self, layer: Any) -> LinearRequest:
+        n, blocks = layer.weight_scale.shape
+        dtype = torch.get_default_dtype()  # vLLM processes layers under the model's dtype
+        where = current_platform.device_type
+        return LinearRequest(where, dtype, self.format(), n, blocks * MX_BLOCK, self.activations())
+
+    def format(self) -> str:
+        raise NotImplementedError
+
+    def pack(self, layer: Any) -> None:
+        pack_layer(
+            layer,
+            layer.weight.data,
+            self.format(),
+            layer.weight_scale.data,
+            activations=self.activations(),
+            rotation=self.rotation,
+            names={"weight": self.weight_name},
+        )
+        release(layer, "weight_scale")
+
+    def activations(self) -> str:
+        key = getattr(self.config, "activation_quant_key", "the weight's")
+        rounding = "none" if self.weight_only or key is None else "mx"
+        return rotated_activations(rounding, self.rotation)
+
+
+class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
+    """Kernel for mxfp8 (e4m3fn elements)."""
+
+    listed_in = "_POSSIBLE_MXFP8_KERNELS"
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        if config.bmm_batch_size is not None:
+            return refused("a batch of matrices")
+        n, k = config.weight_shape
+        return mx_verdict("mxfp8", n, k)
+
+    def format(self) -> str:
+        return "mxfp8"
+
+
+class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
+    """Kernel for mxfp6, e2m3 or e3m2."""
+
+    listed_in = "_POSSIBLE_MXFP6_KERNELS"
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        known = MXFP6.get(config.weight_quant_key)
+        if known is None:
+            return refused(f"a weight in {config.weight_quant_key}")
+        format, activations = known
+        if config.activation_quant_key not in (None, activations):
+            return refused(f"activations in another format than the weight's, {format}")
+        return mx_verdict(format)
+
+    def format(self) -> str:
+        return MXFP6[self.config.weight_quant_key][0]
+
+
+class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
+    """Kernel for mxfp4 (e2m1 elements)."""
+
+    listed_in = "_POSSIBLE_MXFP4_KERNELS"
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        if config.activation_quant_key not in (None, kMxfp4Dynamic):
+            return refused("activations in another format than the weight's, mxfp4")
+        return mx_verdict("mxfp4")
+
+    def format(self) -> str:
+        return "mxfp4"

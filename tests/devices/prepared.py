@@ -1,0 +1,35 @@
+"""Calls of `linear` that were prepared before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hk_backend.devices import Device
+from hk_backend.ops.linear import linear_of_flat
+from hk_backend.terms.packed_weight import PackedWeight
+
+
+class NotPreparedError(Exception):
+    """A call would be checked and prepared anew."""
+
+
+def repeat_linear(
+    device: Device,
+    x: torch.Tensor,
+    packed: PackedWeight,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+) -> torch.Tensor | None:
+    """The result of a prepared call; None if a new one would be prepared, or refused."""
+
+    def refuse(*_: object) -> None:
+        raise NotPreparedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "prepare", refuse)
+        patch.setattr(device, "run", refuse)
+        try:
+            return linear_of_flat(x, packed.flat(), bias, out_dtype, None, device)
+        except (NotPreparedError, ValueError):
+            return None

@@ -1,0 +1,48 @@
+"""The comparison of two builds sees each byte that the GPU executes, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.lab.toolchain import compare
+from hk_backend.lab.toolchain.elf import Elf
+
+SHIPPED = CODE_OBJECTS / "gfx950"
+NAME = "gemm_bf16_256x256"
+
+
+def changed(folder: Path, symbol: str, byte: int) -> Path:
+    """A copy of what ships with one byte of a symbol inverted."""
+    shutil.copytree(SHIPPED, folder)
+    path = folder / "gemm.co"
+    data = bytearray(path.read_bytes())
+    offset, size = Elf(bytes(data)).place(symbol)
+    data[offset + byte % size] ^= 0xFF
+    path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("symbol", "byte", "what"),
+    [
+        (NAME, 0, "instructions"),
+        (NAME, -1, "instructions"),
+        (f"{NAME}.kd", 0, "descriptor"),
+        (f"{NAME}.kd", -1, "descriptor"),
+    ],
+)
+def test_a_changed_byte_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], symbol: str, byte: int, what: str
+) -> None:
+    folder = changed(tmp_path / "new", symbol, byte)
+    assert compare.main([str(SHIPPED), str(folder)]) == 1
+    assert capsys.readouterr().out.splitlines()[:-1] == [f"gfx950 {NAME}: {what}"]
+
+
+@pytest.mark.parametrize(("symbol", "byte"), [(f"{NAME}_info", 0), (f"{NAME}.kd", 16)])
+def test_kernel_information_and_places_do_not_count(tmp_path: Path, symbol: str, byte: int) -> None:
+    assert compare.main([str(SHIPPED), str(changed(tmp_path / "new", symbol, byte))]) == 0
