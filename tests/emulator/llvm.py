@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from tests.emulator.assembly import MC, TRIPLE
+from tests.models import ROOT
 from tests.processes import finished, python
 
 Answer = tuple[int, str] | None  # (bytes, text), None if LLVM knows no instruction there
@@ -46,7 +47,7 @@ def disassemble(cases: Sequence[Sequence[int]], arch: str) -> list[Answer]:
     answers: list[Answer] = []
     while len(answers) < len(cases):
         text = "\n".join(" ".join(f"{w:x}" for w in words) for words in cases[len(answers) :])
-        done = python(__file__, arch, input=text)
+        done = python("-m", "tests.emulator.llvm", arch, input=text, cwd=ROOT)
         lines = done.stdout.splitlines()
         answers += [_answer(line) for line in lines]
         if done.returncode < 0:

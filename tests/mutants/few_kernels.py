@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.lab.toolchain import build, compiler
+from tests.kernels.sources import INFO, KERNEL
 from tests.proof import records
-
-INSTANCE = re.compile(r"^[A-Z_]+\((\w+),.*;$", re.MULTILINE)
-"""A line of a source that makes one kernel of a template, and the end of the kernel's name."""
 
 
 def few_kernels(source: str) -> list[str]:
@@ -40,10 +38,11 @@ def marks(entry: KernelEntry) -> set[tuple[str, object]]:
     return {*entry.facts.items(), ("tile", entry.tile)}
 
 
-def only(text: str, kernels: Collection[str]) -> str:
-    """The text of a source with the lines of these kernels alone; all others keep their numbers."""
-
-    def kept(found: re.Match[str]) -> str:
-        return found[0] if any(name.endswith(f"_{found[1]}") for name in kernels) else ""
-
-    return INSTANCE.sub(kept, text)
+def only(tree: Path, source: str, kernels: Collection[str]) -> str:
+    """Preprocessed text of a source in `tree` with these kernels alone, and all line numbers."""
+    text = compiler.find().run(
+        "clang++", *build.FLAGS, "--offload-arch=gfx950", "-E", source, cwd=tree
+    )
+    for definition in KERNEL, INFO:
+        text = definition.sub(lambda found: found[0] if found[1] in kernels else "", text)
+    return text

@@ -133,7 +133,7 @@ class Native:
         path = self.tree / source
         text = path.read_text()
         if kernels:
-            path.write_text(only(text, kernels))
+            path.write_text(only(self.tree, source, kernels))
         try:
             run((sys.executable, "-c", BUILD, "--arch", "gfx950", "--source", source, "--no-run"),
                 self.tree, path=(self.tree,))  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hk_backend.kernels import catalogue
+from tests.kernels.sources import INFO, KERNEL
 from tests.models import ROOT
-from tests.mutants.few_kernels import INSTANCE, few_kernels, only
+from tests.mutants.few_kernels import few_kernels, only
 
 SOURCE = "csrc/kernels/attention_prefill.hip"
 
@@ -19,8 +20,7 @@ def test_each_head_size_each_cache_and_each_tile_is_among_them() -> None:
 
 
 def test_the_source_keeps_their_lines_and_all_line_numbers() -> None:
-    text = (ROOT / SOURCE).read_text()
-    shorter = only(text, ["attention_prefill_bf16_d64_paged"])
-    assert INSTANCE.findall(shorter) == ["bf16_d64_paged"]
-    lines, before = shorter.splitlines(), text.splitlines()
-    assert [a for a, b in zip(lines, before, strict=True) if a != b and a] == []
+    name = "attention_prefill_bf16_d64_paged"
+    shorter = only(ROOT, SOURCE, [name])
+    assert KERNEL.findall(shorter) == INFO.findall(shorter) == [name]
+    assert shorter.startswith(f'# 1 "{SOURCE}"\n')

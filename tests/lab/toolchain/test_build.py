@@ -222,7 +222,7 @@ def recorded(folder: Path) -> dict[str, Any]:
 def test_what_kernels_share_is_said_once(tmp_path: Path, tools: Toolchain) -> None:
     """Whole records come back from it; a kernel of another tile states its tile alone."""
     root = write(tmp_path, Source(name="a"), Source(name="b"))
-    other = Source(name="c", info='{4, 2, 3, 0, 0, "n", "test"}')
+    other = Source(name="c", info='{4, 2, 3, 0, 0, "measure", "test"}')
     (root / SOURCES / "c.hip").write_text(other.text())
     folder = tmp_path / "out" / ARCH
     build.build(ARCH, folder, tools, root=root)
