@@ -1,4 +1,4 @@
-"""The engine of the environment that runs the tests, of which there is one in each."""
+"""The engine that is installed in the environment of these tests: each environment has one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tests.integration.shared.linear.engine import LinearEngine
 
 PLUGIN = "hk_sglang" if find_spec("sglang") else "hk_vllm"
-"""The plugin, and the folder of its tests here."""
+"""The name of the engine's plugin, and of the folder with its tests here."""
 
 if PLUGIN == "hk_sglang":
     os.environ.setdefault("SGLANG_PLATFORM", "hk_cpu")  # SGLang reads it when it is imported
 
 LINEAR: LinearEngine = import_module(f"tests.integration.{PLUGIN}.linear_layers")
 Environment = Callable[..., None]
-"""Of the fixture `environment`: sets HK_* variables, and has them read again."""
+"""Type of the fixture `environment`, which sets HK_* variables and has them read again."""

@@ -1,4 +1,4 @@
-"""What the tests of both engines' plugins share: environment, threads, checkpoints."""
+"""Fixtures for the tests of both engines' plugins: environment, threads, checkpoints."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def configuration() -> None:
-    """The environment of this test is read anew: an earlier test of the process may have left the
-    answers of its own, and a layer that is measured then runs the engine's kernels."""
+    """Read the environment anew for each test.
+
+    An earlier test of the process may have left its own answers. A layer that is measured by them
+    then runs the engine's kernels.
+    """
     get_config.cache_clear()
 
 
@@ -42,7 +45,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest, environment: Callable[..., None]) -> str:
-    """What HK_DEVICE says; for tests that are parametrised by it."""
+    """Set HK_DEVICE to the test's parameter, and return it."""
     environment(HK_DEVICE=request.param)
     named: str = request.param
     return named
@@ -57,7 +60,7 @@ def read_again() -> None:
 def bench(
     environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Bench:
-    """A process that has measured nothing, whose measurements are the test's."""
+    """A process that has measured nothing yet. The test sets the times that it measures."""
     from tests.integration.shared import evidence
 
     environment(HK_EVIDENCE="measure", HK_DEVICE="auto", HK_CACHE_DIR=str(tmp_path / "kept"))
@@ -69,7 +72,7 @@ def bench(
 
 @pytest.fixture
 def small() -> Iterator[None]:
-    """For batches of a few tokens: no gradients, and no waiting for other threads."""
+    """Compute small batches without gradients, on one thread that waits for no other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.no_grad():
@@ -85,28 +88,28 @@ def any_checkpoint(request: pytest.FixtureRequest) -> Scheme:
 
 @pytest.fixture(scope="module")
 def linear_rank() -> Iterator[None]:
-    """What the engine needs to make linear layers."""
+    """Set up one rank of the engine, in which linear layers can be made."""
     with LINEAR.alone(), torch.no_grad():
         yield
 
 
 @pytest.fixture(scope="module")
 def linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, once for all tests of a module."""
+    """Install the linear route once for all tests of a module."""
     with LINEAR.installed():
         yield
 
 
 @pytest.fixture
 def fresh_linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, installed anew and counting from zero for each test."""
+    """Install the linear route anew, with counters at zero, for each test."""
     with LINEAR.installed():
         yield
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's models, results and logs lie."""
+    """The folder of this session's models, results and logs."""
     return tmp_path_factory.mktemp("e2e")
 
 

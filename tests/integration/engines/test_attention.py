@@ -1,8 +1,8 @@
-"""Whose attention is, of either engine: the engine computes where HK is wrong, breaks or is slower,
-and rows that are no prompt's.
+"""Who computes each row of attention, HK or the engine, for either engine.
 
-The engine's own backend computes what is not HK's; the expectation is the reference over keys that
-were never in a cache. A row taken for another kind reads other keys, and its numbers differ.
+The engine computes where HK is wrong, breaks or is slower, and it computes rows of no prompt. Its
+own backend does that work. Results are compared with the reference, whose keys were never in a
+cache. A row taken for another kind reads other keys, and its numbers differ.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.integration.shared.attention.split import UNREADABLE, Known
 from tests.integration.shared.evidence import Bench, assert_same_attention, start_again
 
 ATTENTION: AttentionEngine = import_module(f"tests.integration.{PLUGIN}.attention.engine")
-"""What is asked of the engine of this environment."""
+"""The tests' access to the engine that is installed in this environment."""
 
 pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture
 def counters() -> Iterator[RouteCounters]:
-    """The engine's attention route, and its counters."""
+    """Install the engine's attention route, and return its counters."""
     with ATTENTION.routed() as found:
         yield found
 
@@ -58,7 +58,7 @@ def test_a_wrong_result_is_the_engines(
     caplog: pytest.LogCaptureFixture,
     paged: bool,
 ) -> None:
-    """2% are above the tolerance: the route goes off."""
+    """An error of 2% is above the tolerance and switches the route off."""
     environment(HK_CHECK="1")
     monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
     layer, rows = ATTENTION.layer(), ATTENTION.MIXED if paged else [FRESH]
@@ -77,7 +77,7 @@ def test_a_wrong_result_is_the_engines(
 def scaled(
     query: torch.Tensor, *, out: torch.Tensor, query_start_loc: torch.Tensor, **arguments: Any
 ) -> None:
-    """The operator, 2% wrong on the tokens it computes."""
+    """Run the operator, and make the tokens that it computes wrong by 2%."""
     attention_prefill(query, out=out, query_start_loc=query_start_loc, **arguments)
     out[query_start_loc[0] : query_start_loc[-1]] *= 1.02
 
@@ -85,7 +85,7 @@ def scaled(
 def test_an_error_in_hk_and_a_route_that_was_switched_off(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The call that breaks and all after it are the engine's, with one error in the log."""
+    """The engine computes the call that breaks and all after it, and the log has one error."""
 
     def broken(*args: Any, out: Any, query_start_loc: Any, **kwargs: Any) -> None:
         out[query_start_loc[0] : query_start_loc[-1]] = 7.0
@@ -110,7 +110,7 @@ def test_an_error_in_hk_and_a_route_that_was_switched_off(
 def test_a_step_that_cannot_be_planned(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is the engine's, and no later step is planned: the log has one error."""
+    """The engine computes the step, no later step is planned, and the log has one error."""
     planned = []
 
     def broken(*args: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_step_that_cannot_be_planned(
 def test_an_extension_that_cannot_be_loaded(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine computes, and the reason is the loader's; nothing failed, for nothing ran."""
+    """The engine computes, and the loader gives the reason. Nothing failed, as nothing ran."""
     monkeypatch.delattr(hk_backend, "_cpu", raising=False)
     monkeypatch.setitem(sys.modules, "hk_backend._cpu", None)
     monkeypatch.setattr("hk_backend.devices.cpu_device", cpu_device.__wrapped__)
@@ -144,7 +144,7 @@ def test_an_extension_that_cannot_be_loaded(
     assert not routes.is_disabled("attention")
 
 
-# -- measured beside the parent, when a layer is made; each kind once
+# -- contests: each kind of layer is measured once beside its parent, when it is made
 
 
 KIND = "attention float32, 4/2 heads of 64, causal"
@@ -154,7 +154,7 @@ KIND = "attention float32, 4/2 heads of 64, causal"
 def test_both_sides_compute_a_prompt(
     counters: RouteCounters, bench: Bench, environment: Environment, dtype: torch.dtype
 ) -> None:
-    """Which is nobody's: not counted, and not checked."""
+    """The prompt that both compute belongs to no user: it is neither counted nor checked."""
     environment(HK_CHECK="1")
     layer = ATTENTION.measured(dtype)
     assert bench.rows == [(32, 128)]
@@ -182,7 +182,7 @@ def test_the_faster_one_computes_attention(counters: RouteCounters, bench: Bench
 def test_the_longest_prompt_of_a_step_decides(
     counters: RouteCounters, bench: Bench, environment: Environment
 ) -> None:
-    """A layer whose parent is faster for some lengths is HK's all the same, for HK_STRICT too."""
+    """HK keeps a layer if its parent is faster for some lengths only, under HK_STRICT as well."""
     environment(HK_STRICT="1")
     bench.ours = lambda tokens: 4.0 if tokens < 128 else 1.0
     layer = ATTENTION.measured()
@@ -200,7 +200,7 @@ def test_the_longest_prompt_of_a_step_decides(
 def test_a_kind_is_measured_once(
     counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One answer serves this process, and the next start."""
+    """One measurement serves this process, and the next one."""
     for _ in range(2):
         ATTENTION.check(ATTENTION.measured(), [FRESH])
     start_again(monkeypatch)
@@ -211,7 +211,7 @@ def test_a_kind_is_measured_once(
 
 
 def test_a_probe_is_not_measured(counters: RouteCounters, bench: Bench) -> None:
-    """Its parent computes nothing, which would be faster."""
+    """HK's probe of a layer is not measured: its parent computes nothing, and would seem faster."""
     probe = import_module(f"{PLUGIN}.attention.probe")
     [forward] = probe.layers(((16, 0),), LayerShape(), 1)
     forward()
@@ -219,7 +219,7 @@ def test_a_probe_is_not_measured(counters: RouteCounters, bench: Bench) -> None:
     assert counters.served == Tally(1, 16)
 
 
-# -- rows in every order, in one step: the prompts' are HK's
+# -- rows in every order in one step: HK computes the prompts' rows
 
 
 FIRST = next(iter(ATTENTION.KNOWN))
@@ -228,7 +228,7 @@ PAGE, LONGEST = ATTENTION.PAGE, 96
 
 @pytest.fixture
 def known(request: pytest.FixtureRequest) -> Known:
-    """What is known of the engine's batches."""
+    """One case of what HK can know of the engine's batches."""
     return ATTENTION.KNOWN[getattr(request, "param", FIRST)]
 
 
@@ -238,7 +238,7 @@ def whose(known: Known, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 
 
 def check(known: Known, whose: Whose, rows: Sequence[Row], seed: int = 0) -> None:
-    """Result, who computed which rows, and counters."""
+    """Hold a batch's result, who computed which of its rows, and the counters."""
     routes.reset()
     mine = known.hks(rows)
     assert whose(rows, seed) == mine

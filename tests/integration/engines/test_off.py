@@ -1,4 +1,4 @@
-"""A plugin that is switched off imports nothing: neither of HK nor of the engine."""
+"""A plugin that is switched off imports nothing, neither of HK nor of the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.integration.adapter import PLUGIN
 
 OFF = {"hk_vllm": [{}, {"HK_BACKEND": ""}], "hk_sglang": []}[PLUGIN]
-"""SGLang's plugin offers the choice `hk` where nobody switches it off."""
+"""Environments that switch a plugin off. SGLang's offers the choice `hk` in any environment."""
 
 
 @pytest.mark.parametrize("environment", [{"HK_BACKEND": "0"}, {"HK_BACKEND": " 0 "}, *OFF], ids=str)
@@ -25,7 +25,7 @@ def test_nothing_is_imported(environment: dict[str, str]) -> None:
 
 
 def printed(code: str, **environment: str) -> str:
-    """The last line that `code` prints in a new interpreter; HK_* only from `environment`."""
+    """The last line that `code` prints in a new interpreter; HK_* come only from `environment`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],

@@ -1,4 +1,4 @@
-"""Tests that need SGLang, on its CPU platform without its kernel package (cpu_platform/)."""
+"""Fixtures for tests that need SGLang, on its CPU platform without kernels (cpu_platform/)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ RUNNER = "tests.integration.hk_sglang.e2e.runner"
 
 @pytest.fixture(scope="session")
 def engines(folder: Path) -> Iterator[Engines]:
-    """Each started when the first test reads what it answers, and once per session: a fork of a
-    process that has imported SGLang and nothing of HK, which starts with the first."""
+    """Engines, each started once per session, when the first test reads its answers.
+
+    An engine is a fork of one process, which has imported SGLang and nothing of HK. That process
+    starts with the first engine.
+    """
     forks = Forks(RUNNER, ENVIRONMENT)
     yield Engines(lambda scenario: serve(forks, scenario, folder, {}, RUNNER), [], folder)
     forks.stop()

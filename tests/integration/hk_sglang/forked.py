@@ -1,4 +1,4 @@
-"""Work in a forked child: SGLang is imported once, and what a plugin patches is gone afterwards."""
+"""Work in a forked child: SGLang is imported once, and a plugin's patches end with the child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hk_backend.config import get_config
 
 @dataclass(frozen=True)
 class Done:
-    """`result`: what the work returned, if it did; `log`: its lines, `LEVEL logger message`."""
+    """The end of a child's work. `result`: what the work returned, if it did; `log`: its lines,
+    `LEVEL logger message`."""
 
     exitcode: int | None
     result: Any
@@ -22,7 +23,7 @@ class Done:
 
 
 def forked(work: Callable[[], Any], **environment: str) -> Done:
-    """Call `work` in a child, with no variables of HK's but those of `environment`."""
+    """Call `work` in a child, whose only variables of HK are those of `environment`."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(work, environment, sender))

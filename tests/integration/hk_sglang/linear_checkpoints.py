@@ -1,4 +1,4 @@
-"""The schemes of shared/checkpoints that SGLang has a configuration for, and its own kinds."""
+"""The schemes of shared/checkpoints that SGLang has a configuration for, and kinds of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.integration.shared.checkpoints.scheme import Scheme
 from tests.integration.shared.checkpoints.schemes import named, quark
 
 UNKNOWN_SCHEMES = ("modelopt-channel-token", "modelopt-block")
-"""SGLang has no configuration for ModelOpt's with these algorithms."""
+"""Schemes of ModelOpt whose algorithms SGLang has no configuration for."""
 UNKNOWN = (*UNKNOWN_SCHEMES, "modelopt-mxfp8")
-"""It calls ModelOpt's MXFP8 mxfp8."""
+"""All schemes that SGLang does not know by these names: it calls ModelOpt's MXFP8 mxfp8."""
 TENSOR = {"dtype": "fp8_e4m3", "symmetric": True, "is_dynamic": False}
 PER_BLOCK = TENSOR | {"qscheme": "per_block", "ch_axis": 0, "block_size": [128, 128]}
 PER_GROUP = TENSOR | {"qscheme": "per_group", "ch_axis": 0, "is_dynamic": True}

@@ -1,5 +1,7 @@
-"""Single SGLang layers with their real quantisation methods, loaded as SGLang's loader does: what
-shared/linear/engine.py asks for."""
+"""Single SGLang layers with their real quantisation methods, loaded as SGLang's loader loads them.
+
+The module implements the protocol of shared/linear/engine.py.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,11 @@ MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
 @contextmanager
 def rank(number: int = 0, size: int = 1, device: str = "") -> Iterator[None]:
-    """SGLang's configuration in one process of `size`, without the others, and HK on `device`, by
-    default its own best: what `auto` leaves to torch on some machines is not the question here."""
+    """SGLang's configuration of one process out of `size`, which runs without the others.
+
+    HK runs on `device`, by default on this machine's best. HK_DEVICE=auto would leave some layers
+    to torch.
+    """
     with (
         pytest.MonkeyPatch.context() as patch,
         get_context().override_server_args(device="cpu", tp_size=size),
@@ -67,7 +72,7 @@ def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """The linear route in this process, and SGLang as it was afterwards."""
+    """Install the linear route in this process, and restore SGLang afterwards."""
     with restored():
         assert register_linear() == ""
         yield
@@ -98,7 +103,7 @@ def merged(
 
 
 def made(kind: Any, dtype: torch.dtype, *args: Any, **kwargs: Any) -> Any:
-    """A module made with `dtype` as torch's default, as SGLang's loader makes a model."""
+    """Make a module with `dtype` as torch's default, as SGLang's loader makes a model."""
     with set_default_torch_dtype(dtype), torch.device("cpu"):
         return kind(*args, **kwargs)
 
@@ -121,9 +126,9 @@ def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> to
 def config_of(
     config: dict[str, Any], packed_modules_mapping: Mapping[str, list[str]] = MAPPING
 ) -> Any:
-    """SGLang's reading of a `quantization_config`, of a model that has this mapping."""
+    """SGLang's configuration object for a `quantization_config` of a model with this mapping."""
     found = deepcopy(config)
-    # as model_loader/weight_utils.py does
+    # model_loader/weight_utils.py does the same
     found["packed_modules_mapping"] = dict(packed_modules_mapping)
     return method(found["quant_method"]).from_config(found)
 
@@ -186,7 +191,7 @@ def savers() -> list[Any]:
 
 
 class HeadedModel(torch.nn.Module):
-    """A model of an LM head `lm_head`, which is the embedding if they are tied."""
+    """A model with an LM head `lm_head`, which is the embedding if the two are tied."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()

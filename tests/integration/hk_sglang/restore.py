@@ -1,4 +1,4 @@
-"""SGLang as it was before a test: whatever the linear route changes is put back."""
+"""Restores SGLang after a test: everything that the linear route changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.shared import restore as shared
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Fresh counters; whatever of SGLang the linear route changes is put back at the end."""
+    """Reset the counters, and at the end put back what the linear route changes in SGLang."""
     from sglang.srt.arg_groups import choices
     from sglang.srt.layers import linear, quantization
 

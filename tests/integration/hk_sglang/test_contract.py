@@ -1,6 +1,8 @@
-"""The contracts with SGLang, one for each route: what breaks one is seen, and named, and then
-nothing is patched; the options of the linear route's quantisations, and ROCm's list of methods;
-and what of SGLang's linear layers another plugin has changed."""
+"""The contracts with SGLang, one for each route: a break is seen and named, and nothing is patched.
+
+Other tests here hold the options of the linear route's quantisations, ROCm's list of methods, and
+linear layers that another plugin has changed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_b
 LENGTHS = "extend_seq_lens_cpu, extend_prefix_lens_cpu"
 BACKEND = base_attn_backend.AttentionBackend
 BATCH = make_dataclass("ForwardBatch", [name for name in BATCH_FIELDS if name not in LENGTHS])
-"""Without the lengths on the host."""
+"""A ForwardBatch that lacks the lengths on the host."""
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +127,7 @@ def test_each_route_has_a_contract_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor twice, if it is not; and the changes do not break the contract."""
+    """A broken contract leaves SGLang unpatched. A sound one patches it once, and stays sound."""
     with monkeypatch.context() as patch:
         patch.setattr(fp8.Fp8Config, "get_quant_method", nothing)
         before = dict(vars(unquant.UnquantizedLinearMethod)), dict(theirs.QUANTIZATION_METHODS)
@@ -147,12 +149,12 @@ def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
 def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
     with installed():
         owner = theirs.get_quantization_config(name)
-    # what SGLang adds
+    # entries that SGLang adds
     return owner.from_config({"quant_method": name, "hf_config": object(), **config})
 
 
 def test_options() -> None:
-    """Of a checkpoint that is not quantised; and names of ignored layers are mapped."""
+    """Options of an unquantised checkpoint are read, and names of ignored layers are mapped."""
     config = read({"ignore": ["model.qkv_proj"], "activations": "none", "serialized": False})
     assert not config.serialized
     assert config.options.activations == "none"
@@ -164,7 +166,7 @@ def test_options() -> None:
 
 
 def test_what_is_not_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head, and experts that are ignored."""
+    """HK leaves a head, and experts that are ignored, unquantised."""
     head = torch.nn.Module.__new__(vocab_parallel_embedding.ParallelLMHead)
     assert read({}).get_quant_method(head, "lm_head") is None
     monkeypatch.setattr(unquant.UnquantizedFusedMoEMethod, "__init__", lambda self, *_: None)
@@ -178,7 +180,7 @@ def test_what_is_not_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def as_on_rocm(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> Any:
-    """A configuration of a model, on a machine that SGLang takes for ROCm."""
+    """A model's configuration, on a machine that SGLang takes for ROCm."""
     monkeypatch.setattr(model_config, "is_hip", lambda: True)
     config: Any = object.__new__(model_config.ModelConfig)
     config.quantization = quantization
@@ -189,7 +191,7 @@ def as_on_rocm(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkp
 
 
 def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> str:
-    """SGLang's own check; the method that comes of it."""
+    """The method that SGLang's own check leaves in the configuration."""
     config = as_on_rocm(monkeypatch, quantization, checkpoint)
     allow_list.verify(model_config.ModelConfig._verify_quantization, config)
     assert model_config.is_hip(), "it is ROCm no more"
@@ -208,7 +210,7 @@ def test_on_rocm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_methods_on_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SGLang refuses there, it refuses still."""
+    """SGLang still refuses the methods that it refuses on ROCm without HK."""
     with installed():
         assert verified(monkeypatch, "fp8", None) == "fp8"
         with pytest.raises(ValueError, match="w8a8_int8 quantization is currently not supported"):
@@ -217,7 +219,7 @@ def test_other_methods_on_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
         verified(monkeypatch, "hk_fp8", None)
 
 
-# -- what another plugin has changed stays
+# -- changes of another plugin stay
 
 
 @in_both_orders
@@ -241,7 +243,7 @@ def test_a_head(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @in_both_orders
 def test_a_choice_of_methods(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before HK, it chooses the layer's method; after HK, it has HK's to choose."""
+    """Before HK, the other plugin chooses the layer's method. After HK, it gets HK's to choose."""
     calls = exchanged(linear_layers, Fp8Config, "get_quant_method", monkeypatch, first)
     config = Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic")
     config.packed_modules_mapping = {}

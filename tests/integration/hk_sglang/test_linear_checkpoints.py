@@ -1,7 +1,7 @@
-"""Layers of quantised checkpoints in SGLang's own ways, layers that are measured beside SGLang's,
-and whole models: a damaged one, and what SGLang's API shows of the weights of its Llama.
+"""Layers of quantised checkpoints in SGLang's own ways, contests with SGLang, and whole models.
 
-Of one that ties the LM head to the embedding and holds both tables SGLang's model has one module
+One whole model is damaged; of another, SGLang's API shows the weights. It is a Llama with one table
+for the LM head and the embedding, from a checkpoint that holds both. SGLang's model has one module
 for both.
 """
 
@@ -75,7 +75,7 @@ ROUNDED = {
 @pytest.mark.parametrize("rest", [(), (torch.float16,), (torch.zeros(9, K),)], ids=len)
 @in_schemes(CHECKPOINTS, ROUNDED)
 def test_codes_that_a_model_has_made(device: str, name: str, rest: tuple[Any, ...]) -> None:
-    """By a fused kernel, as a tuple: with scales, and the rows' dtype or the rows themselves."""
+    """HK takes a fused kernel's tuple: codes, their scales, and the rows or their dtype."""
     scheme = CHECKPOINTS[name]
     layer = layer_of(linear_layers, scheme)
     codes, scales = reference.quantize_fp8(x_of(), ROUNDED[name])
@@ -99,7 +99,7 @@ def test_the_other_name_of_a_scale(name: str) -> None:
 @pytest.mark.parametrize("kind", ["weight", "scale"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_tensor_of_another_shape(name: str, kind: str, axis: int) -> None:
-    """SGLang would fill up with zeros where rows are missing."""
+    """SGLang would fill missing rows with zeros, so HK refuses the tensor."""
     scheme = CHECKPOINTS[name]
     tensors = named(scheme.tensors())
     broken = f"{ATTENTION}.k_proj.{getattr(scheme, kind)}"
@@ -110,11 +110,11 @@ def test_a_tensor_of_another_shape(name: str, kind: str, axis: int) -> None:
     assert str(error.value).startswith(shape)
 
 
-# -- measured beside SGLang's own way, which is as it was before HK
+# -- measured beside SGLang's own way, which works as it does without HK
 
 
 def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layer is SGLang's, with the reason, whatever becomes of it there."""
+    """The layer stays SGLang's, with the reason, whatever happens to it there."""
     with monkeypatch.context() as patch:
         patch.setattr(F, "linear", lambda *_: 1 / 0)
         layer = loaded(linear_layers)
@@ -126,9 +126,9 @@ def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPat
 def test_requests_run_when_the_scheduler_begins(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says what was measured until then."""
+    """Nothing is measured once requests run, and one line says what was measured until then."""
     loaded(linear_layers)
-    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # it has nothing else
+    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # SimpleNamespace has no more
         Scheduler.run_event_loop(SimpleNamespace(device="cuda"))
     [line] = [each for each in caplog.messages if "measured 1 kind of linear layers" in each]
     assert "1 by HK, 0 by SGLang" in line
@@ -139,7 +139,7 @@ def test_requests_run_when_the_scheduler_begins(
 
 @pytest.fixture
 def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGLang's method for FP8 computes on this CPU, in plain torch."""
+    """Let SGLang's method for FP8 compute on this CPU, in plain torch."""
 
     def apply(method: Any, layer: Any, x: torch.Tensor, bias: Any = None) -> torch.Tensor:
         scales = layer.weight_scale.repeat_interleave(torch.tensor(layer.logical_widths))
@@ -155,8 +155,11 @@ def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_faster_one_gets_a_quantised_layer(
     bench: Bench, fp8_by_sglang: None, by_hk: bool
 ) -> None:
-    """Before a tensor is loaded, from the same random codes and scales: these load into what the
-    method of the faster one has made."""
+    """HK and SGLang compute from the same random codes and scales, before a tensor is loaded.
+
+    The method of the faster one then makes the layer's parameters, and the checkpoint's tensors go
+    into those.
+    """
     if not by_hk:
         bench.let_the_engine_win()
     checkpoint = CHECKPOINTS["fp8-dynamic"]
@@ -179,7 +182,7 @@ def test_the_faster_one_gets_a_quantised_layer(
 
 
 def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Scheme) -> None:
-    """The layer is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
+    """HK serves the layer unmeasured: no method of SGLang's for it runs on this CPU."""
     bench.let_the_engine_win()
     assert is_attached(layer_of(linear_layers, any_checkpoint))
     assert not bench.rows
@@ -238,7 +241,7 @@ def whole_of(path: Path, dtype: str = "float32") -> Any:
 
 
 def by_name(whole: Any, name: str) -> Any:
-    """What SGLang's API shows of a weight."""
+    """The first values of a weight, as SGLang's API shows them."""
     exporter: Any = SimpleNamespace(
         get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
     )
@@ -260,8 +263,10 @@ def test_a_damaged_checkpoint(item: Damage, tied: Path, places: None, tmp_path: 
 def test_weights_by_their_names(
     device: str, tied: Path, tmp_path: Path, places: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a model whose layers are packed they are the checkpoint's; of quantised ones there are
-    none."""
+    """SGLang's API shows the checkpoint's weights of a model whose layers HK has packed.
+
+    It shows none of a quantised model.
+    """
     whole, tensors = whole_of(tied, "bfloat16"), load_file(tied / "model.safetensors")
     for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         name = f"model.layers.1.{module}.weight"
@@ -277,7 +282,7 @@ def test_weights_by_their_names(
 def test_a_table_by_its_name(
     name: str, tied: Path, places: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SGLang's API shows the table under both names, or HK says that it has none any more."""
+    """SGLang's API shows the table under both names, or HK says that the table is gone."""
     tensors = load_file(tied / "model.safetensors")
     assert not torch.equal(tensors[HEAD], tensors[EMBEDDING])
     for asked in (KEPT_HEAD, IN_THE_HEAD):
@@ -314,7 +319,7 @@ def test_an_update_of_a_tied_table(
 
 
 def assert_is(whole: Any, table: torch.Tensor) -> None:
-    """Logits are those of `table`, within what a format of 8 bits rounds."""
+    """Hold that the logits are those of `table`, within the rounding of a format with 8 bits."""
     x = torch.randn(5, table.shape[1], generator=torch.Generator().manual_seed(0))
     exact = x @ table.T
     found = linear_layers.logits(whole, x)[:, : len(table)]

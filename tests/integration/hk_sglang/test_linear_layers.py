@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 @on_devices
 def test_a_layer_in_a_sum_and_into_a_buffer(device: str) -> None:
-    """Two more ways in which SGLang's models call the method."""
+    """SGLang's models also let the method add to another tensor, and write into a buffer."""
     layer = loaded(linear_layers)
     x, addend = values((5, K), seed=9), values((5, 64), seed=3)
     alone = layer.quant_method.apply(layer, x)
@@ -46,7 +46,8 @@ def test_a_layer_in_a_sum_and_into_a_buffer(device: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(hk_layer.READ_BY_MODELS))
 def test_a_weight_that_models_read(name: str) -> None:
-    """If it is to be quantised there is nobody to compute it: the error says how to leave it."""
+    """HK leaves such a weight. If the weight is to be quantised nobody can compute the layer, and
+    the error says how to exclude it."""
     name = f"model.layers.0.{name}"
     layer = load(merged(None, torch.bfloat16, K, WIDTHS, prefix=name), {"weight": weights()})
     assert left(linear_layers, layer) == "SGLang's models may read its weight themselves"
@@ -66,7 +67,7 @@ def test_deterministic_inference() -> None:
 
 @pytest.mark.parametrize("owner", loading.PREPARED)
 def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGLang loads it into layers that it has processed before: their own tensors must be there."""
+    """SGLang loads a saved state into processed layers, so HK must not take their tensors."""
     with restored():
         monkeypatch.setattr(owner, "load_model", lambda self: loaded(linear_layers))
         loading.install()
@@ -84,7 +85,7 @@ H, VOCABULARY = 72, 128
 
 
 class Model(torch.nn.Module):
-    """A model whose LM head is `lm_head`; with `table`, its logits are computed by an embedding."""
+    """A model whose LM head is `lm_head`; with `table`, an embedding computes its logits."""
 
     def __init__(self, lm_head: Any = None, table: Any = None) -> None:
         super().__init__()
@@ -129,7 +130,7 @@ def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
 
 
 def test_an_embedding_that_computes_the_logits() -> None:
-    """Gemma 2: no `lm_head`; of two embeddings, that with the vocabulary of the logits."""
+    """Gemma 2 has no `lm_head`: HK takes the embedding with the vocabulary of the logits."""
     table = table_of()
     whole = Model(table=table)
     whole.other = table_of(vocabulary=64)
@@ -144,7 +145,7 @@ def test_an_embedding_that_computes_the_logits() -> None:
 
 @pytest.mark.parametrize("stage", ["another", "this"])
 def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
-    """The logits processor is on every one, the head on the last."""
+    """Every pipeline stage has a logits processor, but only the last one has the head."""
     table = table_of()
     head = PPMissingLayer() if stage == "another" else table_of(ParallelLMHead, seed=1)
     model.account(Model(head, table))
@@ -153,7 +154,10 @@ def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
 
 
 def test_an_embedding_of_torchs() -> None:
-    """Gemma 3, also inside of a model for images: SGLang's loader does not say when it changed."""
+    """Gemma 3's embedding is torch's own, and SGLang's loader does not say when it changes.
+
+    HK leaves it, inside of a model for images as well.
+    """
     table = torch.nn.Embedding(VOCABULARY, H, dtype=torch.bfloat16)
     whole = torch.nn.Module()
     whole.language_model = Model(lm_head=table, table=table)
@@ -164,7 +168,7 @@ def test_an_embedding_of_torchs() -> None:
 
 
 def test_a_linear_layer_that_is_the_head() -> None:
-    """Grok: the logits processor multiplies by its weight, which must still be there."""
+    """Grok's logits processor multiplies by the head's weight, which must still be there."""
     head = made(ReplicatedLinear, torch.bfloat16, H, VOCABULARY, bias=False, prefix="lm_head")
     head.weight_loader(head.weight, values((VOCABULARY, H)))
     head.quant_method.process_weights_after_loading(head)
@@ -175,8 +179,11 @@ def test_a_linear_layer_that_is_the_head() -> None:
 
 
 def test_a_head() -> None:
-    """Also compiled; and one that ModelOpt leaves alone, to which SGLang gives the method of linear
-    layers: its table stays all the same."""
+    """HK serves the head, also when compiled.
+
+    ModelOpt excludes some heads, and SGLang gives these the method of linear layers. Their tables
+    stay nevertheless.
+    """
     whole = Model(table_of(ParallelLMHead))
     account(whole)
     compiled, x = torch.compile(whole.logits, backend="eager"), values((5, H), seed=9)
@@ -189,7 +196,7 @@ def test_a_head() -> None:
 
 
 def test_a_table_that_is_replaced() -> None:
-    """A draft model takes its target's table: what HK packed is not it."""
+    """A draft model takes its target's table in place of the one that HK packed."""
     whole = Model(table_of(ParallelLMHead))
     account(whole)
     del whole.lm_head.weight
@@ -208,7 +215,7 @@ FLAGS = {"use_fp32_lm_head": True, "use_fp32_lm_head_output": True, "rl_on_polic
 
 @pytest.mark.parametrize("flag", [*FLAGS, ""])
 def test_a_head_that_is_left(flag: str) -> None:
-    """In another dtype, or quantised: SGLang computes it, with the method its checkpoint names."""
+    """SGLang computes a head in another dtype, or a quantised one by the checkpoint's method."""
     whole = Model(table_of(ParallelLMHead))
     if flag:
         setattr(whole.logits_processor, flag, FLAGS[flag])

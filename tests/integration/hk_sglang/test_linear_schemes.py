@@ -43,8 +43,11 @@ def left(config: Any, name: str = NAME) -> str:
 
 
 def changed(name: str, weights: Any = None, inputs: Any = None, **top: Any) -> dict[str, Any]:
-    """The configuration of a scheme that says something else of its weights or its activations
-    ("none": nothing), or beside them."""
+    """The configuration of a scheme with some of its entries changed.
+
+    `weights`, `inputs`: entries about weights and activations; "none" removes the group. `top`:
+    entries beside them.
+    """
     config = deepcopy(CHECKPOINTS[name].config) | top
     for group, names in (
         (config.get("config_groups", {}).get("group_0"), ("weights", "input_activations")),
@@ -167,7 +170,7 @@ def test_modelopt_with_an_algorithm_for_each_layer(
     ids=lambda config: config["quant_method"],
 )
 def test_a_layer_that_the_checkpoint_does_not_quantise(config: dict[str, Any]) -> None:
-    """It is SGLang's unquantised method's, which HK serves in place."""
+    """SGLang gives the layer its unquantised method, which HK replaces."""
     assert left(config_of(config)) == ""
     layer = merged(config_of(config), torch.bfloat16, K, [128, 128, 128], prefix=NAME)
     assert isinstance(layer.quant_method, UnquantizedLinearMethod)
@@ -175,7 +178,7 @@ def test_a_layer_that_the_checkpoint_does_not_quantise(config: dict[str, Any]) -
 
 
 def unmapped(kind: str, ignored: list[str]) -> Any:
-    """Of a model that does not say what it merges, as Llama, Mistral and Qwen in SGLang."""
+    """A model's configuration without a list of merged layers, like SGLang's Llama's."""
     if kind == "quark":
         return config_of(changed("quark-tensor-static", exclude=ignored), {})
     return config_of(changed("ct-channel-token", ignore=ignored), {})
@@ -184,7 +187,7 @@ def unmapped(kind: str, ignored: list[str]) -> Any:
 @pytest.mark.parametrize("ignored", [SHARDS, [r"re:.*\.[qkv]_proj$"], [NAME], ["re:.*qkv_proj$"]])
 @pytest.mark.parametrize("kind", ["compressed-tensors", "quark"])
 def test_a_model_that_does_not_say_what_it_merges(kind: str, ignored: list[str]) -> None:
-    """The checkpoint names the shards."""
+    """The checkpoint names the shards, and HK finds the merged layer."""
     layer = merged(unmapped(kind, ignored), torch.bfloat16, K, [128] * 3, prefix=NAME)
     assert isinstance(layer.quant_method, UnquantizedLinearMethod)
     other = NAME.replace("layers.0", "layers.1")
@@ -196,11 +199,11 @@ def test_a_model_that_does_not_say_what_it_merges(kind: str, ignored: list[str])
         merged(unmapped(kind, SHARDS[:2]), torch.bfloat16, K, [128] * 3, prefix=NAME)
 
 
-# -- left when the layer's shape is known
+# -- left once the layer's shape is known
 
 
 def test_a_shape_outside_the_envelope() -> None:
-    """SGLang's own method takes its place, with its own tensors."""
+    """SGLang's own method takes the place of HK's, with its own tensors."""
     config = config_of(CHECKPOINTS["fp8-static"].config)
     layer = merged(config, torch.bfloat16, 12, [128] * 3)
     assert type(layer.quant_method).__name__ == "Fp8LinearMethod"
@@ -215,7 +218,7 @@ def test_a_shape_outside_the_envelope() -> None:
 
 
 def test_blocks_that_two_shards_share() -> None:
-    """SGLang's own method refuses such a checkpoint."""
+    """SGLang's own method refuses such a checkpoint, and HK's verdict gives the reason."""
     with pytest.raises(ValueError, match="output_partition_size = 192 is not divisible"):
         merged(config_of(CHECKPOINTS["fp8-block"].config), torch.bfloat16, K, [192, 192])
     verdict = methods._blocks_verdict([192, 192], 1, K, 1)
@@ -230,8 +233,10 @@ def test_blocks_that_two_shards_share() -> None:
 
 
 def test_a_layer_that_neither_serves(caplog: pytest.LogCaptureFixture) -> None:
-    """SGLang's own error, and in the log HK's reason: where no group of the checkpoint names it,
-    and where SGLang's method wants a GPU and says only that."""
+    """The error is SGLang's own, and the log has HK's reason.
+
+    SGLang stops if no group of the checkpoint names the layer, or if its method wants a GPU.
+    """
     unnamed = changed("ct-channel-token")
     unnamed["config_groups"]["group_0"]["targets"] = ["re:.*experts.*"]
     with pytest.raises(ValueError, match="Unable to find matching target"):
@@ -244,7 +249,7 @@ def test_a_layer_that_neither_serves(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_head_that_a_group_names() -> None:
-    """SGLang would compute it by a method of its own."""
+    """A head in a group of a rotated checkpoint is an error: SGLang would not rotate its inputs."""
     config = {**written(), "ignore": []}
     config["config_groups"]["group_0"]["targets"] = ["Linear", "re:.*lm_head"]
     arguments = {"quant_config": config_of(config), "prefix": "lm_head"}

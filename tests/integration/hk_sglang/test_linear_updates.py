@@ -1,5 +1,7 @@
-"""New weights for a running server: as SGLang's updates give them, whole or in part; and what does
-not go with a folded checkpoint."""
+"""New weights for a running server: SGLang's updates, whole or in part, and folded checkpoints.
+
+Some of SGLang's options and requests are refused beside a folded checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def updated(layer: Any, tensors: dict[str, torch.Tensor]) -> None:
-    """As between begin_weight_update and end_weight_update."""
+    """Update `layer` as SGLang does between begin_weight_update and end_weight_update."""
     model, cpu = Model(layer), torch.device("cpu")
     DefaultModelLoader.restore_weights_before_loading(model, cpu)
     model.load_weights(tensors.items())
@@ -54,7 +56,7 @@ def held(layer: Any) -> int:
 
 @pytest.mark.parametrize(("rotation", "served"), [(64, True), (32, False)])
 def test_a_checkpoint_rotated_otherwise(rotation: int, served: bool, tmp_path: Path) -> None:
-    """The update fails with the reason, and the server goes on."""
+    """An update with another rotation fails with a reason, and the server goes on."""
     recipe = RECIPES["mxfp4"]
     new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
     (tmp_path / "config.json").write_text(json.dumps(new))
@@ -65,7 +67,7 @@ def test_a_checkpoint_rotated_otherwise(rotation: int, served: bool, tmp_path: P
     )
     update = partial(weight_updater.WeightUpdater.update_weights_from_disk, updater)
     if served:
-        with pytest.raises(InterruptedError):  # SGLang's own begins
+        with pytest.raises(InterruptedError):  # SGLang's own update begins
             update(str(tmp_path), "auto")
         return
     done, why = update(str(tmp_path), "auto")
@@ -84,7 +86,7 @@ def assert_computes(layer: Any, weights: dict[str, torch.Tensor]) -> None:
 
 @on_devices
 def test_weights_that_are_not_quantised(device: str) -> None:
-    """They are packed into the buffers that compiled graphs hold."""
+    """New weights are packed into the buffers that compiled graphs hold."""
     layer = loaded(None, bfloat16())
     model, address = Model(layer), layer.hk_data.data_ptr()
     updated(layer, bfloat16(seed=5))
@@ -96,15 +98,15 @@ def test_weights_that_are_not_quantised(device: str) -> None:
     assert torch.equal(after[0], before[0])
     assert torch.equal(after[2], before[2])
     assert_computes(layer, bfloat16(seed=5) | {name: bfloat16(seed=6)[name]})
-    # none
+    # an update without tensors
     updated(layer, {})
     assert_computes(layer, bfloat16(seed=5) | {name: bfloat16(seed=6)[name]})
-    # `load_format="direct"`: the names and shapes are the model's own
+    # `load_format="direct"`: names and shapes are the model's own
     whole = torch.cat(list(bfloat16(seed=7).values()))
     weight_updater._model_load_weights_direct(model, [("layer.weight", whole)])
     DefaultModelLoader.postprocess_weights(model, torch.device("cpu"))
     assert_computes(layer, bfloat16(seed=7))
-    # a layer is packed before the next arrives: the whole model is never twice in memory
+    # a layer is packed before the next one's weights arrive: the model is never twice in memory
     items = list(bfloat16(seed=8).items())
     model.load_weights(items[:2])
     assert held(layer) > 0
@@ -115,8 +117,11 @@ def test_weights_that_are_not_quantised(device: str) -> None:
 
 @on_devices
 def test_memory_that_is_released_and_resumed(device: str) -> None:
-    """SGLang keeps a copy of a model's buffers over it: packed weights are none of those, or
-    nothing would be released. What is lost, the update brings that has to follow anyway."""
+    """SGLang copies a model's buffers before it releases their memory, but not packed weights.
+
+    Copies of those would keep the memory in use. The update that follows brings the lost weights
+    back.
+    """
     layer = loaded(None, bfloat16())
     layer.register_buffer("steps", torch.arange(3))
     state = weight_updates._export_static_state(layer)
@@ -133,7 +138,7 @@ def test_memory_that_is_released_and_resumed(device: str) -> None:
 
 
 def other(shards: Shards) -> Shards:
-    """Other numbers in the same places: a checkpoint of the next step."""
+    """Other numbers in the same places: a checkpoint of the next training step."""
     flipped = {}
     for name, tensors in shards.items():
         is_scale = tensors[0].dtype == torch.float32
@@ -158,8 +163,10 @@ def test_all_tensors_of_a_quantised_layer(device: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fp8-static", "hk-mxfp4", "online"])
 def test_a_shard_that_an_update_lacks(name: str) -> None:
-    """Its old values are nowhere any more: the update is refused, and the layer computes as before
-    and can be updated again."""
+    """The old values are gone: the update is refused, and the layer computes as before.
+
+    Another update succeeds.
+    """
     if name == "online":
         config, first, second = online("hk_fp8"), bfloat16(), bfloat16(seed=5)
     else:
@@ -203,7 +210,7 @@ def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_saving_needs_no_loader() -> None:
-    """SGLang asks its class, others a loader: what is called is static before HK and after."""
+    """SGLang calls `save_model` on its class, others on a loader: it must stay static."""
     with installed():
         assert isinstance(vars(ShardedStateLoader)["save_model"], staticmethod)
 
@@ -227,7 +234,7 @@ def test_saving_needs_no_loader() -> None:
     ],
 )
 def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
-    """Of SGLang's own arguments, as a user sets them."""
+    """SGLang's arguments, as a user sets them, show adapters and readers of embeddings."""
     assert adapters_and_readers(ServerArgs(model_path="dummy", **flags)) == found
     names = ("speculative_algorithm", "enable_lora", "lora_paths")
     older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
@@ -235,7 +242,10 @@ def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
 
 
 def test_every_request_is_looked_at() -> None:
-    """Where SGLang turns one into tokens, once the route is installed; by fields that it has."""
+    """The installed route looks at each request where SGLang turns it into tokens.
+
+    SGLang's requests have the fields that it looks at.
+    """
     for kind in (GenerateReqInput, EmbeddingReqInput):
         assert set(EMBEDDINGS) <= {field.name for field in fields(kind)}
     with installed():
@@ -243,7 +253,7 @@ def test_every_request_is_looked_at() -> None:
 
 
 async def tokens(manager: Any, request: Any) -> str:
-    """As SGLang's, a coroutine."""
+    """A stand-in for SGLang's method, and a coroutine like it."""
     return "tokens"
 
 
@@ -253,7 +263,7 @@ async def tokens(manager: Any, request: Any) -> str:
 )
 @pytest.mark.parametrize("name", ["input_embeds", "positional_embed_overrides"])
 def test_a_request_of_embeddings(name: str, fold: str | None, embeds: Any, served: bool) -> None:
-    """No flag says that one will come: each is looked at, and refused alone."""
+    """No flag announces such a request: HK looks at each one, and refuses it alone."""
     quantization = {FOLD_KEY: fold} if fold else {}
     model = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=quantization))
     manager = SimpleNamespace(model_config=model)

@@ -1,5 +1,8 @@
-"""Loading the plugin: what it registers, and everything in which it must be harmless; `hk` as a
-choice of SGLang's attention flags; and the engine that `hk-backend tune` starts."""
+"""The loading of the plugin: what it registers, and everything in which it must do no harm.
+
+Other tests hold `hk` as a choice of SGLang's attention flags, and the engine that `hk-backend tune`
+starts.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,10 @@ from tests.integration.hk_sglang.forked import Done, forked
 
 
 def load(before: Callable[[], Any]) -> Callable[[], list[Any]]:
-    """Load plugins, twice; how often the choice and its hook are there, and whether all of the
-    factories are routed."""
+    """Make a function that calls `before` and loads plugins twice.
+
+    It returns how often the choice and its hook are there, and whether all factories are routed.
+    """
 
     def work() -> list[Any]:
         before()
@@ -57,7 +62,7 @@ def nothing() -> None:
     ],
 )
 def test_through_sglangs_own_loader(value: str, state: list[Any]) -> None:
-    """By the installed entry point."""
+    """SGLang's loader finds the plugin by its installed entry point."""
     done = forked(load(nothing), HK_BACKEND=value)
     assert done.result == state
     assert not said(done)
@@ -105,8 +110,8 @@ def test_what_is_in_the_way(
     before: Callable[[], Any],
     why: str,
 ) -> None:
-    """One line in the log and SGLang as it is; with HK_STRICT=1 the process ends, although SGLang
-    swallows what plugins raise."""
+    """SGLang stays as it is, and the log has one line. With HK_STRICT=1 the process ends, although
+    SGLang swallows the errors of plugins."""
     done = forked(load(before), **environment)
     assert done.result == [1, 1, False]
     (line,) = said(done)
@@ -127,7 +132,7 @@ ALL, PREFILL_FLAG, DECODE_FLAG = (
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The choice in place; the values of HK_BACKEND that routes were registered under."""
+    """Offer the choice; the result lists each HK_BACKEND under which routes were registered."""
     hooks: dict[str, list[Any]] = {}
     monkeypatch.setattr(resolution_hooks, "_HOOKS", hooks)
     before = list(ATTENTION_BACKEND_CHOICES)
@@ -170,8 +175,10 @@ def test_the_flag_asks_for_the_route(
     before: str | None,
     after: str | None,
 ) -> None:
-    """With or without HK_BACKEND, for the processes that are started next, too; other flags ask for
-    nothing."""
+    """A flag that names HK asks for the route, with HK_BACKEND or without, in child processes too.
+
+    Other flags ask for nothing.
+    """
     if before:
         monkeypatch.setenv("HK_BACKEND", before)
     ServerArgs(model_path="dummy", **given).resolve_once()
@@ -183,7 +190,7 @@ def test_the_flag_asks_for_the_route(
 def test_a_flag_is_of_its_server_only(
     offered: list[str], monkeypatch: pytest.MonkeyPatch, users: str | None
 ) -> None:
-    """A process that starts one server with it and then another one without."""
+    """A process may start one server with the flag, and then another one without."""
     if users:
         monkeypatch.setenv("HK_BACKEND", users)
     asked = f"{users},attention" if users else "attention"
@@ -198,7 +205,7 @@ def test_a_flag_is_of_its_server_only(
 
 
 def test_a_choice_of_every_flag(offered: list[str]) -> None:
-    """Taken out of what SGLang resolves; kept as it was given, in its children as well."""
+    """SGLang resolves its flags without the choice. The arguments keep it, in children too."""
     server_args = ServerArgs(model_path="dummy", **dict.fromkeys(flags.FLAGS, "hk"))
     server_args.resolve_once()
     child = pickle.loads(pickle.dumps(server_args))

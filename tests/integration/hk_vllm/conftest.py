@@ -1,4 +1,4 @@
-"""What the tests of the vLLM plugin share: counters."""
+"""A fixture for the tests of the vLLM plugin: the counters of attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hk_backend.routing.routes import RouteCounters, routes
 
 @pytest.fixture
 def counters() -> Iterator[RouteCounters]:
-    """The attention route's counters, from zero and with the route on."""
+    """The attention route's counters, which start at zero, with the route on."""
     routes.reset()
     yield routes.counters("attention")
     routes.reset()

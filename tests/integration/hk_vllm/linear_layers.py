@@ -1,5 +1,7 @@
-"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them:
-what shared/linear/engine.py asks for."""
+"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them.
+
+The module implements the protocol of shared/linear/engine.py.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ CHECKPOINTS = LAYERS
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """vLLM's distributed state of a single rank, its configuration, and HK's own best device: what
-    `auto` leaves to torch on some machines is not the question here."""
+    """vLLM's configuration and distributed state of a single rank, with HK on its best device.
+
+    HK_DEVICE=auto would leave some layers to torch.
+    """
     from vllm.config import VllmConfig, set_current_vllm_config
     from vllm.distributed import parallel_state
 
@@ -44,7 +48,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]:
-    """By what layers and their parameters ask; nothing is sent to the other ranks."""
+    """Let layers and parameters find rank `number` of `size`; nothing goes to other ranks."""
     from vllm.model_executor import parameter
     from vllm.model_executor.layers import linear
     from vllm.utils.torch_utils import set_default_torch_dtype
@@ -68,7 +72,7 @@ def register_linear() -> str:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """The linear route in this process, and vLLM as it was afterwards."""
+    """Install the linear route in this process, and restore vLLM afterwards."""
     with restored():
         assert register_linear() == ""
         yield
@@ -142,7 +146,7 @@ def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> to
 
 
 def config_of(config: dict[str, Any]) -> Any:
-    """vLLM's reading of a `quantization_config`."""
+    """vLLM's configuration object for a `quantization_config`."""
     from vllm.model_executor.layers.quantization import modelopt
 
     config = deepcopy(config)
@@ -168,8 +172,10 @@ def why_left(layer: Any) -> str:
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
-    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them:
-    with the model's dtype as torch's default, as vLLM's loader does."""
+    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them.
+
+    The model's dtype is torch's default meanwhile, as in vLLM's loader.
+    """
     from vllm.utils.torch_utils import set_default_torch_dtype
 
     for name, values in shards.items():
@@ -182,7 +188,7 @@ def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
 
 
 def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> None:
-    """vLLM's reload in place: `tensors` by the module's parameters, one for each shard."""
+    """Reload in place as vLLM does: `tensors` by the module's parameters, one for each shard."""
     from vllm.model_executor.model_loader.reload import (
         finalize_layerwise_reload,
         initialize_layerwise_reload,
@@ -245,7 +251,7 @@ def headed(
     ranks: int = 1,
     why: str = "",
 ) -> Any:
-    """A model of an LM head, and an embedding if they are tied."""
+    """A model with an LM head, and with an embedding if the two are tied."""
     from hk_vllm.linear.tied import share_table
     from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
     from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
@@ -271,7 +277,7 @@ def headed(
 
 
 def update(model: Any, table: torch.Tensor) -> None:
-    """vLLM reloads the embedding alone, where they are tied."""
+    """Reload the LM head's table; vLLM reloads the embedding alone if the two are tied."""
     tied = hasattr(model, "embed_tokens")
     reload(model, {"embed_tokens.weight" if tied else "lm_head.weight": [table]})
 

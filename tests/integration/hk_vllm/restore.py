@@ -1,4 +1,4 @@
-"""vLLM as it was before a test: whatever the plugin's routes change is put back."""
+"""Restores vLLM after a test: everything that the plugin's routes change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.shared import restore as shared
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Fresh counters; classes, kernel lists and registries of vLLM are restored at the end."""
+    """Reset the counters; restore vLLM's classes, kernel lists and registries at the end."""
     import vllm.model_executor.kernels.linear as lists
     from hk_vllm.attention import registry
     from hk_vllm.linear.kernel_lists import KERNELS

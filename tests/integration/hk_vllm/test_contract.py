@@ -1,6 +1,8 @@
-"""The contracts with vLLM, one for each route: what breaks one is seen, and named, and then nothing
-is patched. Which entries a contract has is read in it; here is one of each kind. And what of
-vLLM's linear layers another plugin has changed stays."""
+"""The contracts with vLLM, one for each route: a break is seen and named, and nothing is patched.
+
+The contract itself lists its entries; the tests break one of each kind. Other tests here hold that
+another plugin's changes of vLLM's linear layers stay.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ def test_something_else_in_its_place(
     [
         (check_engine, backend, "AttentionType"),
         (check_engine, BUILDER, "build_for_cudagraph_capture"),
-        (check_engine, backend.AttentionBackend, "customize_spec"),  # until 0.28
+        (check_engine, backend.AttentionBackend, "customize_spec"),  # vLLM 0.28 and older lack it
         (check_linear, lists, "_POSSIBLE_MXFP4_KERNELS"),
         (check_linear, linear, "LinearBase"),
         (check_linear, quant_utils.GroupShape, "is_per_token"),
@@ -112,7 +114,7 @@ def test_something_missing(
 
 
 def derived(of: str, **members: Any) -> Any:
-    """What returns a class like that which the CPU backend's method `of` returns."""
+    """Make the CPU backend's method `of` return a class derived from its own."""
     base = getattr(CPUAttentionBackend, of)()
     return {of: staticmethod(lambda: type("Derived", (base,), members))}
 
@@ -143,7 +145,7 @@ def test_only_known_parents_have_wrappers(name: str) -> None:
 
 
 def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor twice, if it is not; and the changes do not break the contract."""
+    """A broken contract leaves vLLM unpatched. A sound one patches it once, and stays sound."""
     with monkeypatch.context() as patch:
         patch.setattr(fp8.Fp8LinearMethod, "process_weights_after_loading", nothing)
         before = dict(vars(linear.UnquantizedLinearMethod)), list(QUANTIZATION_METHODS)
@@ -158,8 +160,10 @@ def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_options_and_layers_that_are_not_linear() -> None:
-    """Of a checkpoint that is not quantised. Attention layers take the scales of an FP8 cache from
-    the checkpoint."""
+    """Options of a checkpoint that is not quantised are read, and other layers keep vLLM's methods.
+
+    Attention layers take the scales of an FP8 cache from the checkpoint.
+    """
     assert register_linear() == ""
     owner = get_quantization_config("hk_mxfp6")
     online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
@@ -171,7 +175,7 @@ def test_options_and_layers_that_are_not_linear() -> None:
     assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
 
 
-# -- what another plugin has changed stays: products, and lists of kernels
+# -- changes of another plugin stay: products, and lists of kernels
 
 
 LIST = HKFp8LinearKernel.listed_in
@@ -195,7 +199,7 @@ def loaded() -> Any:
     ids=["the choice", "the product", "the preparation"],
 )
 def test_a_product(module: Any, name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's methods look up what they multiply with: the layer stays with the other plugin."""
+    """vLLM's methods look up their product at each call: the layer stays the other plugin's."""
     calls = exchanged(linear_layers, module, name, monkeypatch, first)
     layer = loaded()
     linear_layers.forward(layer, values((2, K)))
@@ -204,7 +208,7 @@ def test_a_product(module: Any, name: str, first: bool, monkeypatch: pytest.Monk
 
 
 def test_a_product_with_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partial function says itself that it is the standard library's."""
+    """A partial function gives the standard library as its module, so HK looks at the inner one."""
 
     def exchanged(scale: float, layer: Any, x: Any, weight: Any, bias: Any) -> Any:
         return torch.nn.functional.linear(scale * x, weight, bias)
@@ -221,7 +225,7 @@ class OtherKernel(FP8ScaledMMLinearKernel):  # type: ignore[misc]
 @in_both_orders
 @pytest.mark.parametrize("platform", [PlatformEnum.CPU, PlatformEnum.ROCM])
 def test_a_kernel_at_the_head_of_a_list(first: bool, platform: Any, caplog: Any) -> None:
-    """Whoever put it there wants it asked first; HK comes next."""
+    """Whoever put the kernel there wants it asked first; HK comes next."""
     kernels = getattr(lists, LIST).setdefault(platform, [])
     with caplog.at_level("INFO", "vllm.hk_vllm.linear"):
         if first:

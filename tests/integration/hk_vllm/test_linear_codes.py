@@ -1,5 +1,7 @@
-"""Activations that vLLM rounds to FP8 itself: handed over by a model, or in a compiled graph;
-and that it rounds as the reference does."""
+"""Activations that vLLM itself rounds to FP8: a model hands them over, or a compiled graph does.
+
+The last tests hold that vLLM rounds as the reference does.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,10 @@ TAKEN = {
 
 @pytest.fixture
 def made() -> Iterator[list[torch.Tensor]]:
-    """vLLM's compiled `silu_and_mul_quant`, in torch: its GPU builds alone have it. The codes that
-    it has made."""
+    """Define vLLM's compiled `silu_and_mul_quant` in torch; return the codes that it has made.
+
+    Only vLLM's GPU builds have the compiled function.
+    """
     found: list[torch.Tensor] = []
 
     def silu_and_mul_quant(result: torch.Tensor, input: torch.Tensor, scale: torch.Tensor) -> None:
@@ -73,7 +77,7 @@ def made() -> Iterator[list[torch.Tensor]]:
 
 @in_schemes(LAYERS, TAKEN)
 def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
-    """With the scales that came with them: three times those that HK would find."""
+    """HK uses the scales of the codes that it is handed: here three times its own."""
     checkpoint, (key, granularity) = LAYERS[name], TAKEN[name]
     layer = layer_of(linear_layers, checkpoint)
     rows, scales = quantize_fp8(x_of(), granularity)
@@ -86,7 +90,7 @@ def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
 
 
 def mlp() -> Any:
-    """vLLM's own, of a checkpoint with static scales."""
+    """vLLM's own MLP, from a checkpoint with static scales."""
     scheme = LAYERS["fp8-static"]
     config = config_of(scheme.config)
     config.packed_modules_mapping = {"gate_up_proj": ["gate_proj", "up_proj"]}
@@ -121,11 +125,11 @@ def test_an_activation_function_and_its_rounding_stay_fused(
 
 
 def rounded_by_hk() -> int:
-    """Launches of HK's own quantisers."""
+    """Number of launches of HK's own quantisers."""
     return sum(count for name, count in launches().items() if name.startswith("quantize_fp8"))
 
 
-# -- in a compiled graph
+# -- rounded in a compiled graph
 
 
 class Seen:
@@ -150,7 +154,7 @@ def in_a_graph(layer: Any, **options: Any) -> tuple[Any, Seen]:
 
 @in_schemes(LAYERS, TAKEN)
 def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
-    """On a GPU, where it can fuse that; with the numbers that HK finds, bit for bit."""
+    """vLLM rounds on a GPU, and can fuse that; its numbers are HK's, bit for bit."""
     layer, x = layer_of(linear_layers, LAYERS[name]), x_of().view(3, 3, K)
     compiled, seen = in_a_graph(layer)
     out = compiled(layer, x)
@@ -159,7 +163,7 @@ def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
 
 
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's weight cache hands over runtime tensors: HK must not read them as a checkpoint's."""
+    """HK must not read the processed tensors of vLLM's weight cache as a checkpoint's."""
     checkpoint = LAYERS["fp8-dynamic"]
     layer = merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS)
     read: list[Any] = []
@@ -182,7 +186,7 @@ GROUPS = {
 
 
 def same(found: torch.Tensor, want: torch.Tensor) -> bool:
-    """Equal numbers, signs of zero included; NaN is any NaN."""
+    """Whether numbers are equal, signs of zero included; any NaN equals any other."""
     found, want = found.float(), want.float().reshape(found.shape)
     equal = (found == want) & (found.signbit() == want.signbit())
     return bool((equal | (found.isnan() & want.isnan())).all())
@@ -191,7 +195,7 @@ def same(found: torch.Tensor, want: torch.Tensor) -> bool:
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize("granularity", GROUPS)
 def test_the_reference_rounds_as_vllm(granularity: str, dtype: torch.dtype) -> None:
-    """By scales that are found, and, for a tensor, by scales that are given."""
+    """The reference rounds as vLLM does, by scales that it finds, and by a tensor's given one."""
     found = QuantFP8(static=False, group_shape=GROUPS[granularity])
     given = QuantFP8(static=True, group_shape=GroupShape.PER_TENSOR)
     rows, ties = hard_rows(dtype), [reciprocal_ties(float(a)) for a in range(3, 256, 2)]

@@ -40,7 +40,7 @@ UNMEASURED = {
     "fp8-dynamic": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
     "fp8-static": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
 }
-"""Schemes that none computes, and why not, where there are no tiles."""
+"""Schemes that no kernel of vLLM's computes on a CPU without tiles, each with the reason."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_line_when_the_model_is_loaded(
     bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loader's wrapper logs it."""
+    """The loader's wrapper logs one line."""
     from hk_vllm.linear import model as route
 
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
@@ -87,7 +87,7 @@ class Group:
 
 
 def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each layer there is one broadcast, whatever either rank knows already."""
+    """Each layer causes one broadcast, whatever either rank knows already."""
     assert ranks.tensor_parallel() is ALONE
     sent: list[Any] = []
     monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(0, sent))
@@ -118,13 +118,15 @@ def test_a_quantised_layer_that_vllm_computes_faster(
     tmp_path: Path,
     name: str,
 ) -> None:
-    """Both sides compute it; then it is handed to the next kernel of vLLM's list, and computes what
-    that one computed."""
+    """HK and vLLM both compute the layer, which then goes to the next kernel of vLLM's list.
+
+    It computes what that kernel computed.
+    """
     scheme = LAYERS[name]
     shards = scheme.tensors()
     served = layer_of(linear_layers, scheme)
     assert is_attached(served)
-    nothing: Any = None  # a layer that is decided is not measured again, so nothing of it is needed
+    nothing: Any = None  # a decided layer is not measured again and needs none of these
     assert theirs_for(nothing, served, nothing, nothing) is None
     exact = {rows: scheme.expected(activations(rows, REQUEST), shards) for rows in bench.outputs}
     for rows, outputs in bench.outputs.items():
@@ -148,7 +150,7 @@ def test_a_quantised_layer_that_vllm_computes_faster(
 def test_a_quantised_layer_for_which_vllm_has_no_kernel(
     bench: Bench, no_tiles: None, name: str
 ) -> None:
-    """HK serves it, whatever it takes: nothing else does."""
+    """HK serves the layer even if it is slow: nothing else does."""
     bench.let_the_engine_win()
     layer = layer_of(linear_layers, LAYERS[name])
     assert is_attached(layer)
@@ -161,7 +163,7 @@ def test_a_quantised_layer_for_which_vllm_has_no_kernel(
 def test_a_tensor_that_is_missing_shows_whoever_computes_the_layer(
     bench: Bench, no_tiles: None, missing: str, is_known: bool
 ) -> None:
-    """HK has marked its place with values that vLLM would compute with."""
+    """HK has filled the missing tensor's place with values that vLLM would compute with."""
     bench.let_the_engine_win()
     if is_known:
         layer_of(linear_layers, LAYERS[MEASURED[0]])

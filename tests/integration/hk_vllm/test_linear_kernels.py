@@ -1,6 +1,8 @@
-"""HK in vLLM's lists of kernels: refused with a reason, behind vLLM's own switches, and for FP8 in
-128x128 blocks where merged shards end within a block, whose scales vLLM stores where no kernel
-finds them."""
+"""HK's kernels in vLLM's lists: refused with a reason, and subject to vLLM's own switches.
+
+Other tests hold FP8 in blocks of 128x128 where merged shards end within a block. No kernel finds
+the scales of such blocks in the place where vLLM stores them.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def static(rows: int, columns: int) -> Any:
 
 FP8, BLOCK = fp8_kernels.HKFp8LinearKernel, fp8_kernels.HKFp8BlockLinearKernel
 WEIGHT_ONLY = fp8_kernels.HKWeightOnlyFp8LinearKernel
-# one scale per token that is fixed before there is a token
+# one scale per token, fixed before there is a token
 FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
 
 
@@ -109,7 +111,7 @@ def test_mx_that_is_refused() -> None:
     assert why(mx_kernels.HKMxfp6LinearKernel, odd).startswith("a weight in")
     batch = lists.Mxfp8LinearLayerConfig(weight_shape=SHAPE, bmm_batch_size=4)
     assert why(mx_kernels.HKMxfp8LinearKernel, batch) == "a batch of matrices"
-    # where vLLM has no kernel either, its error says why HK refused
+    # if vLLM has no kernel either, its error says why HK refused
     with pytest.raises(ValueError, match="HKMxfp4LinearKernel: activations in another format"):
         lists.init_mxfp4_linear_kernel(kMxfp6E2M3Dynamic)
 
@@ -119,7 +121,7 @@ def test_mx_that_is_refused() -> None:
 
 @pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
 def test_a_rotated_layer_of_another_kernel(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM would go on to the next in its list; or somebody else comes before HK."""
+    """A rotated layer is an error if vLLM goes on to its next kernel, or tries another first."""
     with monkeypatch.context() as patch:
         patch.setenv("VLLM_DISABLED_KERNELS", f"HK{format.capitalize()}LinearKernel")
         assert re.match(only_hk(""), refused(linear_layers, written(format=format)))
@@ -148,7 +150,7 @@ def latent(config: Any, name: str = KV_B_PROJ) -> Any:
     [("fp8-dynamic", "FP8"), ("fp8-block", "FP8_BLOCK"), ("ct-channel-token", "FP8")],
 )
 def test_latent_attention(name: str, of_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's kernel takes it, where it has one: it keeps the weight and its scales."""
+    """vLLM's kernel, if it has one, takes the layer, and keeps the weight and its scales."""
     for kernel in getattr(lists, f"_POSSIBLE_{of_kind}_KERNELS")[PlatformEnum.CPU]:
         if not issubclass(kernel, HKKernel):
             monkeypatch.setattr(kernel, "is_supported", lambda *_: (True, None))
@@ -160,8 +162,11 @@ def test_latent_attention(name: str, of_kind: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_latent_attention_that_is_rotated() -> None:
-    """vLLM multiplies the weight by the identity, which a rotation by 32 takes to no code of mxfp4.
-    A checkpoint may be rotated by 64, not by 128."""
+    """vLLM multiplies the weight by the identity, which must stay exact in rotated mxfp4.
+
+    A rotation by 32 takes it to numbers that mxfp4 lacks. A checkpoint may be rotated by 64, not by
+    128.
+    """
     of = linear_layers.method("hk_mxfp4").from_config_dict_json
     latent(of(json.dumps({"rotation": 64})))
     changed = f"{KV_B_PROJ}: .*{LATENT}, which a rotation by"
@@ -172,7 +177,7 @@ def test_latent_attention_that_is_rotated() -> None:
         latent(linear_layers.config_of(written(rotation=128)))
 
 
-# -- blocks of which merged shards share one: vLLM's `fp8` method takes them
+# -- blocks that merged shards share: vLLM's `fp8` method takes them
 
 
 def layer_of(widths: list[int]) -> Any:
@@ -201,8 +206,11 @@ def test_only_the_last_ends_within_a_block(widths: list[int]) -> None:
 
 @pytest.mark.parametrize("widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str)
 def test_a_block_that_shards_share(widths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another than the last ends within a block. vLLM has a kernel for blocks on processors
-    with AMX; on others it stops, as it would without HK, and its error says what to do."""
+    """A shard other than the last ends within a block, and HK leaves the layer.
+
+    vLLM has a kernel for such blocks on processors with AMX. On others it stops, as it would
+    without HK, and its error says what to do.
+    """
     why = (
         f"merged shards of {' and '.join(map(str, widths))} output features do not end on blocks of"
         " 128: quantise the model with a scale per output channel instead"

@@ -1,5 +1,7 @@
-"""Unquantised layers, LM heads and whole models in vLLM's own ways, and what does not go with a
-folded checkpoint."""
+"""Unquantised layers, LM heads and whole models in vLLM's own ways, and folded checkpoints.
+
+Some of vLLM's options are refused beside a folded or rotated checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,10 @@ IN_FLOAT32 = "an LM head in torch.float32, the model in torch.bfloat16"
 
 
 def test_a_layer_that_slept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At level 2 all memory is lost: vLLM keeps a model's buffers on the host, packed weights among
-    them, and gives them back; a reload then finds its place."""
+    """A layer wakes from sleep at level 2, which loses all memory, and then takes a reload.
+
+    vLLM keeps a model's buffers on the host, packed weights among them, and gives them back.
+    """
     layer = loaded(linear_layers)
     address = layer.hk_data.data_ptr()
 
@@ -116,7 +120,7 @@ def test_a_layer_that_is_left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_embedding_in_the_head_is_in_the_compile_key() -> None:
-    """A graph holds the operator that looks its rows up."""
+    """A compiled graph holds the operator that looks up rows in the head."""
     config = get_current_vllm_config()
     config.additional_config = {}
     linear_layers.headed(Head("mxfp8"), table(), tied=True)
@@ -126,7 +130,7 @@ def test_an_embedding_in_the_head_is_in_the_compile_key() -> None:
 
 
 def test_several_heads() -> None:
-    """Which of them the embedding shares is not said."""
+    """Nothing says which of several heads the embedding shares, so the table stays."""
     whole = linear_layers.headed(Head("mxfp8"), table(), tied=True)
     whole.other = linear_layers.headed(Head("mxfp8"), table()).lm_head
     with requesting(Head("mxfp8", IN_HEAD)):
@@ -146,7 +150,7 @@ def test_who_may_read_a_table(speculative: object, lora: object, why: str) -> No
 def test_a_head_that_vllm_computes_in_another_dtype(
     format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It needs the table; the log says why HK does not serve it."""
+    """A head in another dtype needs the table, and the log says why HK does not serve it."""
     monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
     whole = linear_layers.headed(Head(format), table())
     assert left(linear_layers, whole.lm_head) == IN_FLOAT32
@@ -172,7 +176,7 @@ def with_logits(**layers: Any) -> Any:
 
 
 def test_an_embedding_that_computes_the_logits() -> None:
-    """`logits_processor(embed_tokens, ...)`; other tables stay tables."""
+    """vLLM calls `logits_processor(embed_tokens, ...)`; HK packs that table, and no other."""
     other, embedding = table_of(vocabulary=64), table_of()
     whole = with_logits(other=other, embed_tokens=embedding)
     model.account(whole)
@@ -189,7 +193,7 @@ def test_an_embedding_that_computes_the_logits() -> None:
 
 
 def test_an_embedding_that_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a head, without logits, and on a pipeline's stages but the last."""
+    """HK leaves an embedding beside a head, without logits, or before the last pipeline stage."""
     for whole in (
         with_logits(embed_tokens=table_of(), lm_head=table_of(ParallelLMHead)),
         torch.nn.ModuleDict({"embed_tokens": table_of()}),
@@ -218,7 +222,7 @@ def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_compile_key(environment: Environment) -> None:
-    """A compiled graph holds the packed layout of its layers, those that HK serves, no others."""
+    """The key holds the packed layout of the layers that HK serves, as compiled graphs do."""
     added = []
     devices = [f"cpu:{isa}" for isa in usable_isas()]
     cells = [*((device, ["one"]) for device in devices), (devices[0], ["two"])]
@@ -235,14 +239,14 @@ def test_the_compile_key(environment: Environment) -> None:
 
 
 def test_the_logits_of_a_warm_up_are_no_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM asks for them after its dummy run, outside of any forward context."""
+    """vLLM computes these logits after its dummy run, outside of any forward context."""
     layer = loaded(linear_layers)
 
     def dummy_sampler_run(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
         return layer(hidden_states)[0]
 
     monkeypatch.setattr(GPUModelRunner, "_dummy_sampler_run", dummy_sampler_run)
-    for _ in range(2):  # harmless to call again
+    for _ in range(2):  # a second call changes nothing
         model.mark_dummy_logits()
     GPUModelRunner._dummy_sampler_run(object(), values((128, K)))
     counters = routes.counters("linear")
@@ -316,7 +320,7 @@ def test_strangers(
 def test_a_checkpoint_that_is_rotated_otherwise(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused before a weight is read; one that is rotated alike is read."""
+    """HK refuses a checkpoint with another rotation before a weight is read."""
     assert list(signature(GPUModelRunner.reload_weights).parameters)[2] == "weights_path"
     assert Worker.__module__ == WORKER
     assert issubclass(CPUWorker, Worker)

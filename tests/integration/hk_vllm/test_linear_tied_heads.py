@@ -70,8 +70,7 @@ def loaded(asked: Head, tables: dict[str, torch.Tensor], rows: int = VOCABULARY)
 
 @pytest.fixture(params=["one-table", "equal-tables"])
 def tied(request: pytest.FixtureRequest, fresh_linear_route: None) -> Load:
-    """Makes a model whose head has the embedding's table, which its checkpoint holds once or
-    twice."""
+    """Load a model whose head has the embedding's table; its checkpoint holds it once or twice."""
 
     def load(asked: Head, rows: int = VOCABULARY) -> Any:
         names = [EMBEDDING] if request.param == "one-table" else [HEAD, EMBEDDING]
@@ -81,7 +80,7 @@ def tied(request: pytest.FixtureRequest, fresh_linear_route: None) -> Load:
 
 
 def assert_is(model: Any, asked: Head, head: torch.Tensor, embedding: torch.Tensor) -> None:
-    """The model multiplies by `head` and looks up rows of `embedding`."""
+    """Hold that the model multiplies by `head` and looks up rows of `embedding`."""
     format = "bf16" if asked is KEPT_HEAD else asked.format
     if format == "bf16":
         logits = linear_layers.logits(model, x_of())[:, : len(head)]
@@ -101,7 +100,7 @@ def assert_is(model: Any, asked: Head, head: torch.Tensor, embedding: torch.Tens
 def test_a_reload_with_another_head(
     tied: Load, asked: Head, order: tuple[str, str], rows: int
 ) -> None:
-    """A vocabulary that is padded is processed when the reload ends, another at once."""
+    """A vocabulary that is padded is processed when the reload ends, another one at once."""
     model = tied(asked, rows)
     values = {HEAD: table(5)[:rows], EMBEDDING: table(6)[:rows]}
     linear_layers.reload(model, {name: [values[name]] for name in order})
@@ -112,16 +111,16 @@ def test_a_reload_with_another_head(
 @orders
 def test_reloads(tied: Load, asked: Head, order: tuple[str, str]) -> None:
     model = tied(asked)
-    # of a head alone
+    # a reload of the head alone
     linear_layers.reload(model, {HEAD: [table(5)]})
     assert_is(model, asked, table(5), table())
-    # of the same table twice, after which they share one again
+    # a reload of the same table twice, after which both share one again
     linear_layers.reload(model, {name: [table(7)] for name in order})
     assert_is(model, asked, table(7), table(7))
     if asked.embedding == IN_HEAD:
         assert model.lm_head.hk_data.data_ptr() == model.embed_tokens.hk_data.data_ptr()
     assert model.lm_head.weight is model.embed_tokens.weight or model.lm_head.weight.numel() == 0
-    # of one table after one of two: a checkpoint without a head's table means the embedding's
+    # one table after two: a checkpoint without a head's table means the embedding's
     linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
     linear_layers.reload(model, {EMBEDDING: [table(8)]})
     assert_is(model, asked, table(8), table(8))
@@ -139,8 +138,11 @@ def broken(seed: int) -> torch.Tensor:
 def test_a_reload_with_a_table_that_is_not_finite(
     tied: Load, asked: Head, order: tuple[str, str], bad: str
 ) -> None:
-    """Of one table: the head computes what it did before. Of two: it goes on to its end and says
-    so; then the model takes another checkpoint."""
+    """After a reload of one bad table, the head computes what it did before.
+
+    A reload of two tables goes on to its end and then reports the bad one. The model then takes
+    another checkpoint.
+    """
     model = tied(asked)
     with pytest.raises(CheckpointError, match="keep the weights that they had"), reloading():
         linear_layers.reload(model, {EMBEDDING: [broken(5)]})

@@ -1,6 +1,8 @@
-"""Loading the plugin: what it registers, and everything in which it must be harmless; HK's
-variables in Ray workers, routes in the key of vLLM's compile cache, and the engine that `hk-backend
-tune` starts."""
+"""The loading of the plugin: what it registers, and everything in which it must do no harm.
+
+Other tests hold HK's variables in Ray workers, routes in the key of vLLM's compile cache, and the
+engine that `hk-backend tune` starts.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ OURS = {"HK_BACKEND": "1", "HK_DEVICE": "cpu", "HK_CHECK": "0.5", "HK_STRICT": "
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """vLLM as it is before any plugin, and again afterwards."""
+    """Restore vLLM, before a test and after it, to what it is without a plugin."""
     for variable in (*OURS, "HK_METRICS_DIR", ray.PREFIXES):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
@@ -50,7 +52,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def patched() -> bool:
-    """Whether anything of vLLM's registry, selection or linear layers is not as vLLM made it."""
+    """Whether a plugin has changed vLLM's registry, selection or linear layers."""
     overridden = any(member.is_overridden() for member in MEMBERS)
     custom = hasattr(type(current_platform).get_attn_backend_cls, "hk_custom")
     return overridden or custom or hasattr(UnquantizedLinearMethod.apply, "hk_original")
@@ -60,13 +62,15 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-# -- on
+# -- switched on
 
 
 @pytest.mark.parametrize("value", ["1", "attention"])
 def test_on(environment: Environment, caplog: Any, value: str) -> None:
-    """Only the platform's own backends are HK's, and CUSTOM; loading twice is loading once. No
-    flag, the backend's own name, and CUSTOM: each takes what the platform would choose."""
+    """HK takes the platform's own backends and CUSTOM, and no others, however often it is loaded.
+
+    No flag, the backend's own name and CUSTOM each give what the platform would choose.
+    """
     environment(HK_BACKEND=value)
     register()
     chosen = type(current_platform).get_attn_backend_cls
@@ -85,7 +89,7 @@ def test_on(environment: Environment, caplog: Any, value: str) -> None:
 
 
 class Asked:
-    """A platform that has a backend for any layer, with the plugin's eyes on it."""
+    """A platform that has a backend for any layer, with HK's hook on it."""
 
     def __init__(self) -> None:
         asked: list[Any] = []
@@ -111,7 +115,7 @@ def test_custom_asks_the_platform_for_its_own_choice() -> None:
 
 
 def test_latent_attention_is_left_in_a_line(environment: Environment, caplog: Any) -> None:
-    """DeepSeek's layers, of which HK wraps no backend."""
+    """HK leaves DeepSeek's layers, and the log has one line about all of them."""
     loggers.info_once.cache_clear()
     config = AttentionSelectorConfig(576, torch.bfloat16, "auto", None)
     latent, platform = config._replace(use_mla=True), Asked()
@@ -128,7 +132,7 @@ def test_latent_attention_is_left_in_a_line(environment: Environment, caplog: An
         platform.select(None, latent)
 
 
-# -- in the way
+# -- obstacles
 
 
 def test_an_engine_outside_the_contract(
@@ -166,8 +170,10 @@ def test_a_platform_without_a_route(
 
 
 def copied() -> list[set[str]]:
-    """As the older Ray executor asks; and as the manager of `--data-parallel-backend ray` does:
-    nothing of a platform's."""
+    """Variables that vLLM copies for the older Ray executor, and for `--data-parallel-backend ray`.
+
+    The manager of the latter copies none of the platform's.
+    """
     of_platform = set(current_platform.additional_env_vars)
     ask = ray_env.get_env_vars_to_copy
     return [
@@ -183,8 +189,10 @@ def test_all_variables_are_copied(
     capsys: pytest.CaptureFixture[str],
     device: str,
 ) -> None:
-    """Without the plugin vLLM copies none. A wrong value is every process's to report. What the
-    user excludes, in a file, wins over every prefix, and is named."""
+    """The plugin makes vLLM copy all of HK's variables, wrong values too, for each to report.
+
+    A variable that the user excludes, in a file, is not copied, and HK names it.
+    """
     environment(**OURS | {"HK_DEVICE": device})
     assert not any(OURS.keys() & names for names in copied())
     register()
@@ -212,7 +220,7 @@ class Extra:
 
 @pytest.mark.parametrize("extra", [dict, lambda: {"mine": 1}, Extra], ids=["no", "dict", "object"])
 def test_each_set_of_routes_has_its_own_key(extra: Any, small: None) -> None:
-    add_route("attention")  # without a current configuration
+    add_route("attention")  # no configuration is current
     keys = set()
     for names in ([], ["attention"], ["linear"], ["attention", "linear"]):
         config = vllm_config()
@@ -240,7 +248,7 @@ def test_random_weights_and_the_servers_options(
     engine = SimpleNamespace(from_engine_args=lambda given: made.append(given) or started)
     monkeypatch.setattr(load_once, "LLM", engine)
     options = ["--max-model-len", "64", "--dtype", "float16", "--load-format", "auto"]
-    model = str(tmp_path)  # with HF_HUB_OFFLINE vLLM looks for the folder at once
+    model = str(tmp_path)  # vLLM looks for the folder at once with HF_HUB_OFFLINE
     load_once.load_once(model, options)
     (arguments,) = made
     assert (arguments.model, arguments.max_model_len, arguments.dtype) == (model, 64, "float16")

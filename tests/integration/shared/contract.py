@@ -1,4 +1,4 @@
-"""A contract with an engine that is broken: its check says so, and names what it met."""
+"""Helpers for tests of broken contracts: a contract's check must fail and name what it met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence in tests of the plugins: both sides of a contest compute, in times that a test sets."""
+"""Measurements in tests of the plugins: both sides of a contest compute, in the test's times."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Time = Callable[[int], float]
 
 @dataclass
 class Bench:
-    """Stands in for `evidence.measure`.
+    """A stand-in for `evidence.measure`.
 
     Attributes:
         ours, theirs: the times that it finds; HK is faster at first.
         rows: the numbers of rows of each contest that it has held.
-        outputs: what both sides computed, by the number of rows, of the last contest.
+        outputs: what both sides computed in the last contest, by the number of rows.
     """
 
     ours: Time = lambda rows: 1.0
@@ -52,7 +52,10 @@ def start_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_same_attention(bench: Bench, prompt: Callable[[int], RowTensors], **mask: Any) -> None:
-    """HK and the parent have computed each prompt, made of its length, as the reference does."""
+    """Hold that HK and the parent computed each prompt as the reference does.
+
+    `prompt` makes one of a given length.
+    """
     for tokens, outputs in bench.outputs.items():
         row = prompt(tokens)
         for out in outputs:

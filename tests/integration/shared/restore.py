@@ -1,4 +1,4 @@
-"""An engine as it was before a test: whatever the plugin's routes change is put back."""
+"""Restores an engine after a test: everything that the plugin's routes change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from hk_backend.routing.routes import routes
 
 @contextmanager
 def restored(owners: list[Any], tables: list[Any]) -> Iterator[None]:
-    """Fresh counters; at the end the members of `owners` (classes and modules) and the content of
-    `tables` (lists and dictionaries) are those of before."""
+    """Reset the counters, and put everything back at the end.
+
+    `owners`: classes and modules whose members are put back. `tables`: lists and dictionaries whose
+    contents are put back.
+    """
     members = [(owner, dict(vars(owner))) for owner in owners]
     contents = [(table, table.copy()) for table in tables]
     routes.reset()

@@ -1,6 +1,8 @@
-"""Layers of quantised checkpoints, one per scheme that an engine knows: HK computes what the
-checkpoint's own numbers say, shard by shard; or refuses what is missing or broken, through the
-engine's own loader."""
+"""Layers of quantised checkpoints, one per scheme of an engine, loaded by the engine's loader.
+
+HK computes what the checkpoint's own numbers say, shard by shard. It refuses a checkpoint in which
+a tensor is missing or broken.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,12 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 def test_every_shard_by_its_own_scale(
     any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Within the bound that the format has, element by element; or refused, with the reason."""
+    """Every element is within the format's bound, or HK refuses the layer and says why."""
     if why := unserved(device, any_checkpoint.scale_kind):
         assert re.search(why, refusal(any_checkpoint, caplog))
         return
     layer = layer_of(LINEAR, any_checkpoint)
-    layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
+    layer.quant_method.process_weights_after_loading(layer)  # a second time, there is nothing to do
     assert is_attached(layer)
     held = sum(parameter.numel() for parameter in layer.parameters())
     assert held == 0, "the checkpoint's own tensors are still there"
@@ -58,7 +60,7 @@ def test_every_shard_by_its_own_scale(
 
 
 def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
-    """The scale of one shard for another would be seen."""
+    """Exchange the scales of two shards, and hold that the check fails."""
     _, second, third = shards
     second.scales, third.scales = third.scales, second.scales
     with pytest.raises(AssertionError):
@@ -66,7 +68,7 @@ def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
 
 
 def refusal(scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
-    """Why HK does not serve the layer; the engine may have a kernel of its own, or stop."""
+    """Why HK does not serve the layer. The engine may have a kernel of its own for it, or stop."""
     try:
         layer = LINEAR.merged(LINEAR.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
     except Exception as error:
@@ -78,7 +80,7 @@ def refusal(scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
 @on_devices
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_fp8_while_loading(device: str, dtype: torch.dtype) -> None:
-    """A scale per output channel that maps its largest value to 448, and codes by it."""
+    """Each output channel gets the scale that maps its largest value to 448, and codes to match."""
     tensors = {name: weight.to(dtype) for name, weight in bfloat16().items()}
     layer = LINEAR.loaded(LINEAR.online("hk_fp8"), tensors, dtype=dtype)
     assert is_attached(layer)
@@ -131,7 +133,7 @@ def test_scales_of_activations(name: str, gone: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("parameter", ["weight_scale", "input_scale"])
 def test_the_second_scale_of_two(parameter: str) -> None:
-    """One scale for both shards is what a merged tensor has: these came in two."""
+    """A merged tensor has one scale for both shards. Here they have two, but one is missing."""
     scheme, gone = LAYERS["fp8-static"], f"{MLP}.up_proj.{parameter}"
     tensors = without(named(scheme.tensors(), MLP, GATE_UP), gone)
     found = why_refused(LINEAR.config_of(scheme.config), tensors, prefix=f"{MLP}.gate_up_proj")
@@ -148,7 +150,7 @@ def test_a_missing_weight_that_is_to_be_quantised(method: str, gone: tuple[str, 
 
 @on_devices
 def test_a_merged_layer_with_one_scale(device: str) -> None:
-    """Some checkpoints hold q, k and v as one tensor, with one scale."""
+    """Some checkpoints hold q, k and v as one tensor with one scale."""
     scheme, scale = LAYERS["fp8-dynamic"], torch.tensor(0.01)
     weights = scheme.tensors()["weight"]
     merged = {"weight": torch.cat(weights), "weight_scale": scale}
@@ -193,7 +195,7 @@ def test_a_scale_that_is_none(device: str, name: str, parameter: str, bad: float
 @online_methods
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
 def test_a_weight_that_is_not_finite(device: str, method: str, bad: float) -> None:
-    """The message is about the weight, which the checkpoint has, not about a scale."""
+    """The message names the weight, which the checkpoint has, and not a scale of HK's."""
     tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
     tensors[name][3, 5] = bad
     found = why_refused(LINEAR.online(method), tensors)

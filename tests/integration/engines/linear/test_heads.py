@@ -1,6 +1,9 @@
-"""LM heads of either engine in the format that is asked for: what they compute, of their own tables
-and of embeddings', new weights, shards of the vocabulary, and requests that are refused; and a
-rank's heads of attention. What a rank has of a layer's columns is in test_rotated.py."""
+"""LM heads of either engine in the format that is asked for, and a rank's heads of attention.
+
+A head computes from a table of its own or from the embedding's, takes new weights, and may hold a
+shard of the vocabulary. Some requests are refused. test_rotated.py tests the columns of a layer
+that a rank holds.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,10 @@ quantised = pytest.mark.parametrize("format", QUANTISED)
 @in_formats
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_head_in_a_format(device: str, format: str, tied: bool) -> None:
-    """Its table is as it was; processed again, there is nothing to do; new weights go into the
-    memory that graphs hold: nothing is asked for any more, and need not be."""
+    """A head leaves its table alone, and a second round of processing changes nothing.
+
+    New weights go into the memory that graphs hold, without another request for a format.
+    """
     model = LINEAR.headed(Head(format), table(), tied=tied)
     model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
     packed = model.lm_head.hk_packed
@@ -59,7 +64,7 @@ def test_a_head_in_a_format(device: str, format: str, tied: bool) -> None:
         ids, embedding = torch.tensor([VOCABULARY - 1, 0]), model.embed_tokens
         assert torch.equal(embedding.quant_method.embedding(embedding, ids), table()[ids])
     if format != KEPT:
-        with pytest.raises(AssertionError):  # a scale that is off by one step would be seen
+        with pytest.raises(AssertionError):  # a scale that is off by one step is seen
             assert_computes(LINEAR, model, table(), format, steps=1)
     held = {name: each.data_ptr() for name, each in packed.tensors().items()}
     LINEAR.update(model, table(seed=5))
@@ -70,10 +75,10 @@ def test_a_head_in_a_format(device: str, format: str, tied: bool) -> None:
 
 @quantised
 def test_an_embedding_in_the_head(format: str) -> None:
-    """It looks its rows up in the head, also compiled, and with new weights in their place."""
+    """The embedding looks its rows up in the head: when compiled, too, and after new weights."""
     model = LINEAR.headed(Head(format, IN_HEAD), table(), tied=True)
     assert model.why_table_stays == ""
-    for layer in (model.embed_tokens, model.lm_head):  # again: there is nothing to do
+    for layer in (model.embed_tokens, model.lm_head):  # a second time, there is nothing to do
         layer.quant_method.process_weights_after_loading(layer)
     address = model.lm_head.hk_data.data_ptr()
     assert_looks_up(model, table(), format)
@@ -101,20 +106,21 @@ def test_an_embedding_on_two_ranks(number: int) -> None:
 
 @pytest.mark.parametrize(("tied", "why"), [(True, DRAFTS), (True, LORA), (False, "")])
 def test_a_table_that_stays(tied: bool, why: str) -> None:
-    """Somebody else may read it; or it is not the embedding's."""
+    """The table stays if somebody else may read it, or if it is not the embedding's."""
     model = LINEAR.headed(Head("mxfp8", IN_HEAD), table(), tied=tied, why=why)
     assert model.why_table_stays == (why or OWN_TABLE)
     assert torch.equal(model.lm_head.weight[:VOCABULARY], table())
     assert_computes(LINEAR, model, table(), "mxfp8")
 
 
-# -- what a configuration asks for
+# -- requests of a configuration
 
 
 @pytest.mark.parametrize("method", FORMATS_OF)
 @pytest.mark.parametrize("head", ["mxfp8", 16])
 def test_a_method_that_asks(method: str, head: str | int) -> None:
-    """`ignore` is about the layers that are like each other: quantize names the head in it."""
+    """`ignore` is about layers of one kind. It names the head, as quantize writes it, and the head
+    gets its format nevertheless."""
     config = {"quant_method": method, "head": head, "ignore": ["lm_head"]}
     assert LINEAR.head_requested_by(config).format == str(head)
     assert LINEAR.config_of(config).options.head == str(head)
@@ -143,7 +149,7 @@ def test_what_cannot_be_asked_for(key: str, option: str, value: Any, why: str) -
 
 @on_gfx950
 def test_what_a_device_has_no_kernels_for(device: str) -> None:
-    """The model is not loaded; a head that is made nevertheless stays as it is."""
+    """The model is not loaded. If its head is made nevertheless, the head stays as it is."""
     why = "hk_head 'mxfp8' is not valid: gfx950 has no kernels for mxfp8 weights, only bf16, fp16, "
     with pytest.raises(ValueError, match=f"{why}.*expected one of 16, fp8_e4m3fn$"):
         LINEAR.head_requested_by({"quant_method": "fp8", HEAD_KEY: "mxfp8"})
@@ -170,11 +176,11 @@ def test_a_table_that_cannot_be_packed() -> None:
 
 RANKS, QUERY_HEADS = 8, 16
 K = 448
-"""Of 3584 the eighth part, 7 halves of a kernel's step."""
+"""Input features of a rank: an eighth of 3584, and 7 halves of a kernel's step."""
 PLAIN = Scheme("not quantised", lambda w: Layer({"weight": w.bfloat16()}, w), {}, format="bf16")
 NAMES = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8"
 SCHEMES = {PLAIN.name: PLAIN} | {name: LAYERS[name] for name in NAMES}
-"""Of each way to store scales one at least: a rank's tensors are cut by it."""
+"""One scheme or more for each way to store scales, since ranks cut those differently."""
 
 
 @pytest.mark.parametrize("number", [0, 5])
@@ -182,7 +188,7 @@ SCHEMES = {PLAIN.name: PLAIN} | {name: LAYERS[name] for name in NAMES}
 @in_schemes(SCHEMES)
 def test_heads_of_eight_ranks(device: str, name: str, kv_heads: int, number: int) -> None:
     scheme, heads = SCHEMES[name], {"q": QUERY_HEADS, "k": kv_heads, "v": kv_heads}
-    # whole blocks where scales are of blocks
+    # scales of blocks need whole blocks
     head, k = (FP8_BLOCK, 2 * FP8_BLOCK) if scheme.scale_kind == "block" else (16, K)
     config = LINEAR.config_of(scheme.config) if scheme.config else None
     mine: Shards = {}

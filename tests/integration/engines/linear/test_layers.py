@@ -1,5 +1,7 @@
-"""Unquantised layers of either engine: packed and released, measured, or left with a reason; whole
-models of them; and the methods that quantise them while they are loaded."""
+"""Unquantised layers of either engine, models of them, and methods that quantise while loading.
+
+HK packs a layer and releases its weight, measures it first, or leaves it with a reason.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,7 @@ pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 @in_dtypes
 def test_a_layer_is_packed_and_its_weight_released(device: str, dtype: torch.dtype) -> None:
-    """Processed again there is nothing to do; new weights are packed into the buffers that compiled
-    graphs hold."""
+    """Processing a layer again changes nothing. New weights go into the graphs' buffers."""
     layer = loaded(LINEAR, dtype)
     assert is_attached(layer)
     assert layer.weight.shape == (0,)
@@ -100,7 +101,7 @@ EXPERTS = "experts of a mixture: HK has no kernel for them"
 
 
 def odd() -> Any:
-    """A layer that HK leaves."""
+    """Make a layer that HK leaves to the engine."""
     layer = unloaded(LINEAR, k=12)
     return LINEAR.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
 
@@ -118,7 +119,7 @@ def test_layers_are_counted_with_their_reasons(environment: Environment) -> None
 
 
 def test_packed_layers_are_not_saved(tmp_path: Path) -> None:
-    """The engine would write a folder that nothing can load; it writes one of others."""
+    """The engine would write a folder that nothing can load. It still saves other models."""
     model = torch.nn.ModuleDict({"one": loaded(LINEAR)})
     for saver in LINEAR.savers():
         with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
@@ -129,11 +130,11 @@ def test_packed_layers_are_not_saved(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
-# -- who computes them is measured before they are packed
+# -- contests: HK and the engine are measured before a layer is packed
 
 
 def assert_same_product(bench: Bench, weight: torch.Tensor) -> None:
-    """HK and the engine have computed `weight`'s product with the same activations."""
+    """Hold that HK and the engine computed `weight`'s product with the same activations."""
     format = FORMATS[weight.dtype]
     request = LinearRequest("cpu", weight.dtype, format, *weight.shape)
     for rows, outputs in bench.outputs.items():
@@ -174,8 +175,10 @@ def test_new_weights_are_not_measured(
     tmp_path: Path,
     by_hk: bool,
 ) -> None:
-    """A layer stays with whom it is, even if nobody knows the times any more, and where another
-    number of threads would be another machine."""
+    """A layer stays with HK or the engine, even if nobody knows the times any more.
+
+    A different number of threads would count as a different machine, which does not matter either.
+    """
     if not by_hk:
         bench.let_the_engine_win()
     layer = loaded(LINEAR)
@@ -193,7 +196,7 @@ def test_new_weights_are_not_measured(
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("by_hk", [True, False])
 def test_a_head(bench: Bench, tied: bool, by_hk: bool) -> None:
-    """Both compute the logits; the faster one does for requests."""
+    """HK and the engine both compute the logits while measured, and the faster one afterwards."""
     if not by_hk:
         bench.let_the_engine_win()
     table = values((300, 96))
@@ -280,7 +283,10 @@ def test_layers_that_are_ignored(ignored: list[str]) -> None:
 
 
 def test_layers_that_cannot_be_quantised(environment: Environment) -> None:
-    """Nobody else can compute them: an error, with the layer's name and what helps."""
+    """A layer that HK cannot quantise is an error with the layer's name and a remedy.
+
+    Nobody else can compute these formats.
+    """
     some = LINEAR.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
     with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
         LINEAR.merged(some, torch.bfloat16, 64, PARTS)
@@ -294,7 +300,7 @@ def test_layers_that_cannot_be_quantised(environment: Environment) -> None:
 
 
 def test_experts() -> None:
-    """They would be left as they are, and nobody told."""
+    """Layers of experts are an error: nothing would quantise them, and nothing would say so."""
     name = "model.layers.0.mlp.experts"
     with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
         LINEAR.online("hk_fp8").get_quant_method(LINEAR.experts(), name)

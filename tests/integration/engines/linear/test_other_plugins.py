@@ -1,5 +1,7 @@
-"""Linear layers, embeddings and quantisation methods that another plugin has changed: they stay.
-What each engine has besides is in hk_*/test_linear_other_plugins.py."""
+"""Linear layers, embeddings and quantisation methods that another plugin has changed stay so.
+
+hk_*/test_contract.py tests what only one of the engines has.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def untouched(linear_rank: None) -> Iterator[None]:
 @in_both_orders
 @pytest.mark.parametrize("name", ["apply", "process_weights_after_loading"])
 def test_a_method(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs for every layer, and HK leaves the layers to it."""
+    """Another plugin's method runs for every layer, and HK leaves the layers to it."""
     calls = exchanged(LINEAR, LINEAR.unquantised()[0], name, monkeypatch, first)
     layer = LINEAR.load(unloaded(LINEAR), {"weight": weights()})
     assert not is_attached(layer)
@@ -40,7 +42,7 @@ def test_a_method(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> No
 
 @in_both_orders
 def test_an_embedding(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks rows up in its table, which stays."""
+    """Another plugin's embedding looks rows up in its table, which stays."""
     calls = exchanged(LINEAR, LINEAR.unquantised()[1], "embedding", monkeypatch, first)
     model = LINEAR.headed(Head("mxfp8", IN_HEAD), table(), tied=True)
     assert model.why_table_stays == (f"UnquantizedEmbeddingMethod.embedding is {THEIRS}")
@@ -52,7 +54,7 @@ def test_an_embedding(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_quantisation_method_of_the_same_name(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays, and the log says whose it is."""
+    """The other plugin's method stays, and the log says whose it is."""
     other = LINEAR.register_method(monkeypatch, "hk_fp8")
     with caplog.at_level("WARNING"):
         assert LINEAR.register_linear() == ""

@@ -1,5 +1,8 @@
-"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs, and
-where HK does not take them the engine stops, as nothing else can serve them."""
+"""Layers whose weights a checkpoint holds rotated, for either engine.
+
+HK rotates their inputs. Where HK does not take such a layer the engine stops, because nothing else
+can serve it.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,16 @@ TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "st
 
 def x_of(k: int = K) -> torch.Tensor:
     x = torch.randn(9, k, generator=torch.Generator().manual_seed(1))
-    x[:, 5] *= 30  # rotated, it is everywhere
+    x[:, 5] *= 30  # one large feature, which a rotation spreads over all
     return x.bfloat16()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_another_rotation_would_be_seen(environment: Environment, name: str) -> None:
-    """The bound of the format holds for the checkpoint's rotation, and for no other, nor none. With
-    HK_CHECK the reference computes the same layer."""
+    """The format's bound holds for the checkpoint's rotation, and for no other.
+
+    With HK_CHECK the reference computes the same layer, and agrees.
+    """
     environment(HK_CHECK="1")
     scheme = LAYERS[name]
     layer = layer_of(LINEAR, scheme)
@@ -68,7 +73,10 @@ def test_another_rotation_would_be_seen(environment: Environment, name: str) -> 
 
 
 def test_inputs_that_come_rotated() -> None:
-    """Folded into v_proj, o_proj's rotation is nobody's; the other layers keep theirs."""
+    """A rotation of o_proj's inputs may be folded into v_proj, and then HK does not rotate them.
+
+    The other layers keep their rotations.
+    """
     recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
     config = recipe.quantization_config("mx", [], BLOCK, ["self_attn.o_proj"])
     codes, scales = recipe.quantize(torch.randn(WIDTHS[0], K, generator=generator))
@@ -85,7 +93,7 @@ def test_inputs_that_come_rotated() -> None:
     "name", [*NAMES, "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4"]
 )
 def test_columns_of_a_rank(name: str, number: int) -> None:
-    """A rank rotates its own input features: whole blocks of them. Other schemes are cut alike."""
+    """A rank rotates its own input features, in whole blocks. Other schemes are cut alike."""
     scheme, x = LAYERS[name], x_of(K // 2)
     whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
     layer = row_parallel(LINEAR, scheme.config, number, whole)
@@ -98,7 +106,7 @@ def test_columns_of_a_rank(name: str, number: int) -> None:
 
 
 def test_an_adapter_around_a_layer() -> None:
-    """It gets the inputs as they came, and adds to what HK makes of them."""
+    """An adapter gets the inputs before they are rotated, and its product is added to HK's."""
     scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
     whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
     layer = row_parallel(LINEAR, scheme.config, 0, whole, ranks=1)
@@ -124,7 +132,10 @@ def test_an_adapter_around_a_layer() -> None:
     ids=str,
 )
 def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype) -> None:
-    """As `hk-backend quantize` does it: rotated by default, and as an option says."""
+    """Layers quantised while loading are rotated as `hk-backend quantize` would rotate them.
+
+    An option chooses another rotation, or none.
+    """
     config = LINEAR.online(f"hk_{format.partition('_')[0]}")
     assert config.options.rotation == (None if format == "mxfp4" else 0)
     config.options.rotation = rotation
@@ -148,7 +159,7 @@ def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype)
 
 
 def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of: str) -> Any:
-    """A configuration of rotated weights that says something else."""
+    """A configuration of rotated weights with some of its entries changed."""
     config = written(**of)
     group = config["config_groups"]["group_0"]
     group["weights"] |= weights
@@ -170,7 +181,7 @@ def test_a_layer_that_hk_has_no_kernel_for(config: Any) -> None:
 
 @pytest.mark.parametrize("k", [96, 160])
 def test_a_rotation_that_crosses_a_shard(k: int) -> None:
-    """Alone, and where two ranks have a half each."""
+    """A rotation's block must not cross the end of a shard, on one rank or on two."""
     why = rf"{k} input features are not a multiple of the rotation, {BLOCK}$"
     assert re.match(only_hk(why), refused(LINEAR, written(), k))
     with pytest.raises(RotationError) as error:
@@ -180,7 +191,7 @@ def test_a_rotation_that_crosses_a_shard(k: int) -> None:
 
 
 def test_shards_that_are_not_rotated_alike() -> None:
-    """The engines would take what the first of them says for all."""
+    """Shards with different rotations are an error: engines would use the first one's for all."""
     config = written()
     group = config["config_groups"]["group_0"]
     other = {**group, "weights": {**group["weights"], ROTATION_KEY: 32}}
@@ -212,7 +223,7 @@ def test_a_rotation_that_there_is_not(rotation: Any) -> None:
 
 
 def test_a_layer_that_is_ignored() -> None:
-    """It is as it would be in any checkpoint."""
+    """A layer that the checkpoint ignores is served unrotated, as in any other checkpoint."""
     config = LINEAR.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
     layer = LINEAR.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
     LINEAR.load(layer, {"weight": list(bfloat16().values())})

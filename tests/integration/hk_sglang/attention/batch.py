@@ -1,8 +1,8 @@
 """A batch through a real backend, pool and layers of SGLang, without an engine.
 
-What a scheduler and a model do around attention: keys of cached tokens written by the pool's own
-writer, metadata made, then each layer called. The expectation is the reference, row by row, over
-keys that were never in a pool.
+The batch does what a scheduler and a model do around attention. It writes the keys of cached tokens
+with the pool's own writer, makes metadata, then calls each layer. The expectation is the reference,
+row by row, over keys that were never in a pool.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 TOKENS, REQUESTS, LONGEST = 1024, 8, 256
 UNWRITTEN, FP8_NAN = 1e4, 0x7F
-"""In slots that no row owns: reading one shows."""
+"""Values in slots of no row, so that reading such a slot shows."""
 
 
 EXTEND = Row(6, 48)
 MIXED = [EXTEND, FRESH, DECODE, DECODE]
-"""A batch of every kind of request, in the order in which HK serves it."""
+"""A batch with every kind of request, in the order in which HK serves it."""
 PREFILL = prefill_tokens(MIXED)
 
 
 @dataclass
 class Server:
-    """As much of a ModelRunner as a backend and its wrapper read; a layer per `layers`.
+    """The part of SGLang's ModelRunner that a backend and its wrapper read; one layer per `layers`.
 
-    `layers`: further arguments of each `RadixAttention`. With `windows` those layers (by index)
-    keep their keys in a pool of their own, by slots of their own, as hybrid models do.
+    `layers`: further arguments of each `RadixAttention`. `windows`: indices of layers that keep
+    their keys in a second pool with slots of its own, as hybrid models do.
     """
 
     layers: Sequence[dict[str, Any]] = ({},)
@@ -80,7 +80,7 @@ class Server:
         return model
 
     def _facts(self) -> dict[str, Any]:
-        """What is asked of the runner."""
+        """Attributes of the runner that backends read."""
         return {
             "device": "cpu",
             "dtype": self.dtype,
@@ -120,7 +120,7 @@ class Server:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """The parent, without HK."""
+        """Let the parent compute alone, without HK."""
         wrapper = type(self.backend)
         self.backend.__class__ = wrapper.__base__
         try:
@@ -134,12 +134,12 @@ class Server:
 
 
 def is_wrapped(backend: Any) -> bool:
-    """Whether HK is in front of it."""
+    """Whether HK wraps this backend."""
     return hasattr(backend, "hk")
 
 
 class Batch:
-    """Random queries, keys and values of `rows` for each layer, their cached part in the pool.
+    """Random queries, keys and values of `rows` for each layer; the pool holds the cached ones.
 
     `template`: rows with as many cached tokens share them, and their pages.
     """
@@ -174,7 +174,7 @@ class Batch:
             self._write(index, [row.cached for row in rows])
 
     def _allocate(self, generator: torch.Generator) -> None:
-        """Pages in no order, none of them page 0; of the window pool other ones."""
+        """Give each row pages in random order, none of them page 0, and others in window pools."""
         server, size = self.server, self.server.page_size
         for part in server.parts():
             for buffer in (*part.k_buffer, *part.v_buffer):
@@ -199,7 +199,7 @@ class Batch:
         return self.server.tables.req_to_token[self.requests[index], begin:end].long()
 
     def _write(self, index: int, lengths: Sequence[int]) -> None:
-        """The first `lengths` keys of each row, by the pool's own writer."""
+        """Write the first `lengths` keys of each row, with the pool's own writer."""
         if not sum(lengths):
             return
         pool = self.server.pool
@@ -237,7 +237,7 @@ class Batch:
         )
 
     def call(self, index: int = 0, **changes: Any) -> torch.Tensor:
-        """One layer's forward, as RadixAttention calls it: `[tokens, heads, channels]`."""
+        """Call one layer's forward as RadixAttention does: `[tokens, heads, channels]`."""
         server = self.server
         q, k, v = (torch.cat(t) for t in self._new(index))
         facts = {"q": q.flatten(1), "k": k, "v": v, "forward_batch": self.metadata, **changes}
@@ -262,7 +262,7 @@ class Batch:
         return [self.queries[index], *new]
 
     def run(self, **changes: Any) -> list[torch.Tensor]:
-        """Metadata, then every layer."""
+        """Make the metadata, then call every layer."""
         self.server.backend.init_forward_metadata(self.metadata)
         return [self.call(index, **changes) for index in range(len(self.server.attention))]
 
@@ -271,18 +271,20 @@ class Batch:
         return zip(self.queries[index], self.keys[index], self.values[index], strict=True)
 
     def expected(self, index: int = 0, **mask: Any) -> torch.Tensor:
-        """The reference, row by row, over keys as they were made."""
+        """The reference's result, row by row, over keys as they were made."""
         return expected_rows(self.made(index), **mask)[0]
 
     def check(self, **mask: Any) -> None:
-        """Run all layers; each output is the reference's, and the pool holds every key."""
+        """Run all layers; each output equals the reference's, and the pool holds every key."""
         for index, found in enumerate(self.run()):
             check_rows(found, self.made(index), **mask)
             self._check_pool(index)
 
     def _check_pool(self, index: int) -> None:
-        """New tokens are in the pool, where the parent's decode looks for them, and page 0 is as
-        it was."""
+        """Hold that new tokens lie in the pool, where the parent's decode looks for them.
+
+        Page 0 must be as it was.
+        """
         pool = self.server.pool
         slots = torch.cat([self.slots(i, 0, row.length) for i, row in enumerate(self.rows)])
         if index in self.server.windows:

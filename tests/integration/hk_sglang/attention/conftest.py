@@ -1,4 +1,4 @@
-"""What the tests of SGLang's attention share: configuration, counters, routed factories."""
+"""Fixtures for the tests of SGLang's attention: configuration, counters, routed factories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def all_are_small(small: None) -> None:
 
 @pytest.fixture
 def published() -> Iterator[Callable[..., None]]:
-    """Publish a configuration, as a scheduler process does, with fields of the caller's."""
+    """Publish a configuration with fields of the caller's, as a scheduler process does."""
     active: list[Any] = []
 
     def publish(**fields: Any) -> None:
@@ -38,14 +38,14 @@ def published() -> Iterator[Callable[..., None]]:
 
 @pytest.fixture
 def counters() -> Iterator[RouteCounters]:
-    """The attention route's counters, from zero, with the factories routed."""
+    """Route SGLang's factories, and return the attention route's counters, which start at zero."""
     with engine.routed() as found:
         yield found
 
 
 @pytest.fixture
 def stand_ins(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch_native under the names of backends that need a GPU or a kernel package."""
+    """Register torch_native under the names of backends that need a GPU or a kernel package."""
     stock = batch.ATTENTION_BACKENDS["torch_native"].hk_original
     for name in ("aiter", "triton", "intel_amx", "flex_attention", "dsa"):
         monkeypatch.setitem(batch.ATTENTION_BACKENDS, name, stock)

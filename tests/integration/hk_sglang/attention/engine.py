@@ -35,13 +35,13 @@ from tests.integration.shared.attention.split import Known
 __all__ = ["EXTEND", "MIXED"]
 KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, SHORT_EXTEND)
 KNOWN = {mode: Known(says=False, drafts=0) for mode in ("EXTEND", "MIXED")}
-"""SGLang's batches of prompts have no row that verifies drafts, and do not say what a row is."""
+"""SGLang's batches of prompts do not say what a row is, and no row of them verifies drafts."""
 PAGE, SHORTEST = 16, 1
 
 
 @contextmanager
 def routed() -> Iterator[RouteCounters]:
-    """Published as a scheduler process does it, with the factories routed."""
+    """Publish a configuration as a scheduler process does, with SGLang's factories routed."""
     routes.reset()
     build = getattr(attention_backend_setup, BUILDER)
     with (
@@ -62,7 +62,7 @@ def routed() -> Iterator[RouteCounters]:
 
 
 def layer(dtype: torch.dtype = torch.float32) -> Server:
-    """The one layer of a server."""
+    """Make a server with one layer."""
     return Server(dtype=dtype)
 
 
@@ -79,7 +79,7 @@ def check(layer: Server, rows: Sequence[Row], seed: int = 0) -> None:
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
-    """By the rows that the parent is called with, if it is called."""
+    """Make the function that computes a batch. The parent is called with all rows but HK's."""
     [mode] = [name for name, each in KNOWN.items() if each is known]
     theirs: list[list[int]] = []
     original = TorchNativeAttnBackend.forward_extend
@@ -106,5 +106,5 @@ def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
 
 
 def as_sglangs_own(patch: pytest.MonkeyPatch) -> None:
-    """Let HK take methods of these tests for SGLang's, and not for another plugin's."""
+    """Let HK take the methods of these tests for SGLang's own, and not for another plugin's."""
     patch.setattr("hk_sglang.attention.backend.foreign_method", lambda *_: "")

@@ -1,5 +1,7 @@
-"""What HK computes from KV pools of each layout and dtype, pools that it does not read, and what it
-reads of a batch before."""
+"""KV pools of SGLang in each layout and dtype: those that HK reads, and others.
+
+Other tests hold what HK reads of a batch before its layers run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
 
 def scale(server: Server, k_scale: float, v_scale: float) -> Any:
-    """Give the layer a checkpoint's scales."""
+    """Give the layer scales as a checkpoint would."""
     layer = server.model.layers[0]
     layer.k_scale, layer.v_scale = torch.tensor(k_scale), torch.tensor(v_scale)
     layer.k_scale_float, layer.v_scale_float = k_scale, v_scale
@@ -31,7 +33,8 @@ def scale(server: Server, k_scale: float, v_scale: float) -> Any:
 
 @pytest.mark.parametrize("parent", ["triton", "intel_amx"])
 def test_fp8_with_scales(counters: RouteCounters, stand_ins: None, parent: str) -> None:
-    """Parents that divide by the layer's scales: HK writes and reads so, and leaves keys alone."""
+    """Some parents divide keys by the layer's scales. HK writes and reads in the same way, and does
+    not change the keys that it is handed."""
     fp8 = torch.float8_e4m3fn
     server = Server(kv_dtype=fp8, name=parent, layers=[{}])
     layer = scale(server, 0.25, 2.0)
@@ -56,13 +59,15 @@ def test_fp8_with_scales(counters: RouteCounters, stand_ins: None, parent: str) 
 
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -> None:
-    """Two layers, two pools, two sets of slots; slots behind the window are given back. The proof,
-    at construction, in the page that no request owns, leaves no trace."""
+    """Two layers have two pools with two sets of slots, and slots behind the window are given back.
+
+    HK's proof of the pool writes to the page that no request owns, and leaves no trace.
+    """
     server = Server([{}, {"sliding_window_size": 15}], page_size=page_size, windows=(1,))
     for part in server.parts():
         assert not any(buffer.any() for buffer in (*part.k_buffer, *part.v_buffer))
     batch = Batch(server, [Row(6, 48), Row(20)])
-    gone = batch.slots(0, 0, 33)  # the first key that is seen is 33, in the middle of a page
+    gone = batch.slots(0, 0, 33)  # key 33, in the middle of a page, is the first one that is seen
     server.pool.full_to_swa_index_mapping[gone] = 0
     outputs = batch.run()
     for index, mask in enumerate(({}, {"sliding_window": 16})):
@@ -114,7 +119,7 @@ def test_a_window_pool_of_another_kind(counters: RouteCounters) -> None:
 
 
 def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None:
-    """A smaller pool may begin where the larger one did: slots behind its end are not HK's."""
+    """A smaller pool may begin where the larger one did. Slots behind its end are not HK's."""
     server = Server()
     hk, pool = server.backend.hk, server.backend.token_to_kv_pool
     whole = hk.cache.paged(0)
@@ -124,11 +129,11 @@ def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None
     assert hk.cache.paged(0).num_blocks == whole.num_blocks // 2
 
 
-# -- a batch's metadata: when HK plans it, and what it reads for that
+# -- a batch's metadata: when HK plans the batch, and what it reads for that
 
 
 def test_capture_is_the_parents(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is captured replays without Python: HK is in no graph, and counts no user's tokens."""
+    """A captured graph replays without Python: HK is in none, and counts no user's tokens."""
     monkeypatch.setattr("sglang.srt.model_executor.runner_utils.capture_mode.is_capture_mode", True)
     batch = Batch(Server(), MIXED, "TARGET_VERIFY")
     batch.check()
@@ -138,7 +143,10 @@ def test_capture_is_the_parents(counters: RouteCounters, monkeypatch: pytest.Mon
 
 
 def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parent that splits its metadata for graphs: outside of them, once, before the layers."""
+    """A parent may split its metadata for graphs.
+
+    HK plans once, outside of graphs and before the layers run.
+    """
     calls: list[Any] = []
     parent = TorchNativeAttnBackend
     monkeypatch.delattr(parent, "init_forward_metadata")
@@ -160,7 +168,7 @@ def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.Monk
 def test_nothing_waits_for_the_device(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan reads lengths from the host's lists: none of its tensors is asked for a value."""
+    """A plan reads lengths from lists on the host, and asks no tensor for a value."""
     batch = Batch(Server([{}, {"sliding_window_size": 7}], windows=(1,)), MIXED)
     hk: HKPrefill = batch.server.backend.hk
 
@@ -177,7 +185,10 @@ def test_nothing_waits_for_the_device(
 
 @pytest.mark.parametrize("mode", ["DECODE", "IDLE"])
 def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
-    """It is the parent's, and is not counted: it is no prefill. Nor is that of the batch before."""
+    """The parent computes decode, without a plan of HK's, and it does not count as prefill.
+
+    No plan is left of the batch before.
+    """
     server = Server()
     Batch(server, MIXED).check()
     batch = Batch(server, [DECODE, Row(1, 20)], mode, seed=1)
@@ -190,7 +201,7 @@ def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
 
 
 def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> None:
-    """No other layer is HK's, so that the batch has no step; the next one has."""
+    """A batch has no step if HK has no layer. The next batch knows the layer and has a step."""
     server = Server()
     server.backend.hk._layers.clear()
     Batch(server, MIXED).check()
@@ -200,7 +211,7 @@ def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> Non
 
 
 def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None:
-    """SGLang's scheduler may change them while the layers run."""
+    """SGLang's scheduler may change page tables while the layers run."""
     batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), [EXTEND, FRESH])
     batch.server.backend.init_forward_metadata(batch.metadata)
     batch.server.tables.req_to_token.zero_()
@@ -210,7 +221,7 @@ def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
 
 
-# -- HK breaks: the parent computes, with the pool as it leaves it
+# -- HK breaks: the parent computes, over the pool as HK leaves it
 
 
 def broken_pool(server: Server, patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +230,7 @@ def broken_pool(server: Server, patch: pytest.MonkeyPatch) -> None:
 
 
 def broken_layer(server: Server, patch: pytest.MonkeyPatch) -> None:
-    """One that the model did not show when the server started cannot be judged."""
+    """Make HK fail on a layer: the model did not show it at the start, and it cannot be judged."""
     server.backend.hk._layers.clear()
     patch.delattr(server.model.layers[0], "use_irope")
 

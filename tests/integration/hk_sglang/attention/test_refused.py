@@ -1,4 +1,7 @@
-"""Servers, layers, batches and calls that are SGLang's own, by reason; HK_STRICT refuses them."""
+"""Servers, layers, batches and calls that stay SGLang's own, each with its reason.
+
+HK_STRICT makes an error of each.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def test_servers(
 
 
 def refusal(**server: Any) -> str:
-    """Why a server's prefill is not HK's: the backend is SGLang's own, and the log says so."""
+    """Why HK does not serve a server's prefill, whose backend must then be SGLang's own."""
     made = Server(**server)
     assert type(made.backend) is TorchNativeAttnBackend
     why = refuse_server(made.name, made.runner)
@@ -65,7 +68,7 @@ def refusal(**server: Any) -> str:
 def test_unknown_parents(
     counters: RouteCounters, stand_ins: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown by name, or called otherwise."""
+    """HK knows neither the parent's name nor the arguments that its method takes."""
     assert refusal(name="dsa") == "attention backend dsa"
     routes.reset()
     monkeypatch.setattr(TorchNativeAttnBackend, "forward_extend", lambda self, batch: None)
@@ -76,7 +79,7 @@ def test_unknown_parents(
 def test_prefill_in_graphs(
     counters: RouteCounters, published: Callable[..., None], backend: str
 ) -> None:
-    """On a GPU, where the user asks for them: they would replay without HK."""
+    """Prefill in graphs, which a user may ask for on a GPU, would replay without HK."""
     for prefill, why in ((backend, f"prefill in graphs ({backend})"), (Backend.DISABLED, "")):
         published(cuda_graph_config=CudaGraphConfig(prefill=PhaseConfig(backend=prefill)))
         runner = Server().runner
@@ -87,7 +90,7 @@ def test_prefill_in_graphs(
 def test_a_broken_installation(
     counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """A package of ours that does not import: SGLang's backend as it is, and a reason."""
+    """SGLang keeps its backend, and says why, if one of HK's packages cannot be imported."""
     monkeypatch.setitem(sys.modules, "hk_sglang.attention.backend", None)
     assert "HK cannot be loaded: ModuleNotFoundError" in refusal()
     assert "SGLang serves attention without HK: HK cannot be loaded" in caplog.text
@@ -122,7 +125,7 @@ def test_layers(
     changes: dict[str, Any],
     why: str,
 ) -> None:
-    """Beside a layer that is served. Strict: the same reason stops the server."""
+    """HK leaves one layer beside another that it serves. HK_STRICT stops the server for it."""
     server = Server([{}, arguments])
     layer = server.model.layers[1]
     for name, value in changes.items():
@@ -180,7 +183,7 @@ def test_an_encoder_in_front(counters: RouteCounters) -> None:
 
 
 def test_metadata_of_another_batch(counters: RouteCounters) -> None:
-    """A batch for which no metadata was made is computed by the parent, never with another's."""
+    """The parent computes a batch without metadata of its own. HK never takes another batch's."""
     server = Server()
     server.backend.init_forward_metadata(Batch(server, [FRESH]).metadata)
     batch = Batch(server, MIXED)
@@ -193,7 +196,7 @@ def test_metadata_of_another_batch(counters: RouteCounters) -> None:
 
 
 def test_no_keys(counters: RouteCounters) -> None:
-    """A layer that reads another's cache."""
+    """A layer without keys of its own reads another layer's cache."""
     batch = Batch(Server(), MIXED)
     batch._write(0, [row.length for row in batch.rows])
     (found,) = batch.run(k=None, v=None)
@@ -205,7 +208,7 @@ def test_no_keys(counters: RouteCounters) -> None:
 def test_tokens_of_another_batch(
     counters: RouteCounters, queries: int | None, keys: int | None
 ) -> None:
-    """HK would read past the end of what it is handed."""
+    """HK would read past the end of the tensors that it is handed."""
     batch = Batch(Server(), MIXED)
     batch.server.backend.init_forward_metadata(batch.metadata)
     q, k, v = (torch.cat(t) for t in batch._new(0))
@@ -225,7 +228,7 @@ def test_another_dtype(counters: RouteCounters) -> None:
 
 
 def test_a_mask_of_the_models_own(counters: RouteCounters) -> None:
-    """As Gemma 3 puts it on its backend's metadata, between the metadata and the layers."""
+    """Gemma 3 puts a mask on its backend's metadata, once that is made and before layers run."""
     batch = Batch(Server(), MIXED)
     batch.server.backend.init_forward_metadata(batch.metadata)
     batch.server.backend.forward_metadata = SimpleNamespace(custom_mask=torch.ones(1))
@@ -236,7 +239,7 @@ def test_a_mask_of_the_models_own(counters: RouteCounters) -> None:
 def test_arguments_that_hk_or_the_device_does_not_have(
     counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go to the parent as they came."""
+    """The parent gets such arguments as they came."""
     handed: list[Any] = []
     stock = TorchNativeAttnBackend.forward_extend
 

@@ -1,5 +1,7 @@
-"""What HK computes of SGLang's prefill: the reference's numbers, from the pool, counted; and layers
-that are measured beside the parent."""
+"""SGLang's prefill that HK computes from the pool: it equals the reference, and is counted.
+
+Layers are also measured beside the parent.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 @pytest.mark.parametrize("window", [2, 8, 40])
 def test_sliding_window(counters: RouteCounters, environment: Environment, window: int) -> None:
-    """SGLang's number of keys behind the query is one less than HK's window, HK_CHECK's too."""
+    """SGLang counts the keys behind the query, one less than HK's window. HK_CHECK agrees."""
     environment(HK_CHECK="1")
     server = Server([{"sliding_window_size": window - 1}])
     Batch(server, MIXED).check(sliding_window=window)
@@ -42,7 +44,7 @@ def test_sliding_window(counters: RouteCounters, environment: Environment, windo
 
 
 def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
-    """Not in torch_native, which ignores it, and so in decode; in HK, which says so."""
+    """HK applies the cap. SGLang's torch_native ignores it, in decode too, and HK's log says so."""
     Batch(Server(), MIXED).check()
     assert "logit cap" not in caplog.text
     Batch(Server([{"logit_cap": 3.0}]), [EXTEND, FRESH]).check(logits_soft_cap=3.0)
@@ -51,7 +53,7 @@ def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
 
 
 def test_sinks(counters: RouteCounters) -> None:
-    """As GPT-OSS hands them over, in bfloat16 beside a float32 model."""
+    """GPT-OSS hands over its sinks in bfloat16, beside a float32 model."""
     sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.bfloat16)
     batch = Batch(Server(), [EXTEND, FRESH])
     (found,) = batch.run(sinks=sinks)
@@ -60,7 +62,7 @@ def test_sinks(counters: RouteCounters) -> None:
 
 
 def test_rows_of_padding(counters: RouteCounters) -> None:
-    """Rows that no request owns are zero; their keys go where SGLang sends them, to slot 0."""
+    """Rows that no request owns become zero. Their keys go to slot 0, where SGLang sends them."""
     batch = Batch(Server(), MIXED)
     nobodys = torch.full((3, 4, 64), torch.nan)
     query = torch.cat([*batch.queries[0], nobodys]).flatten(1)
@@ -74,7 +76,7 @@ def test_rows_of_padding(counters: RouteCounters) -> None:
 
 
 def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
-    """`save_kv_cache=False`, as after a fused rotation: HK writes nothing."""
+    """HK writes no keys with `save_kv_cache=False`, which a model passes after a fused rotation."""
     batch = Batch(Server(), MIXED)
     batch._write(0, [row.length for row in batch.rows])
     before = [t.clone() for t in batch.server.pool.get_kv_buffer(0)]
@@ -84,18 +86,18 @@ def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
     assert counters.served.calls == 1
 
 
-# -- the parent's rows
+# -- rows that the parent computes
 
 
 @dataclass
 class Lengths:
-    """Metadata as triton's and aiter's: a part of a buffer that every batch fills anew."""
+    """Metadata like those of triton and aiter: a part of a buffer that every batch fills anew."""
 
     lengths: torch.Tensor
 
 
 class Buffered(TorchNativeAttnBackend):
-    """A parent whose metadata of one batch lie where those of the one before did."""
+    """A parent that puts one batch's metadata where those of the batch before were."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__(runner)
@@ -116,7 +118,7 @@ class Buffered(TorchNativeAttnBackend):
 def test_a_parent_that_fills_its_buffers_again(
     counters: RouteCounters, stand_ins: None, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
-    """Its metadata of its rows and of the whole batch last side by side, in any layer."""
+    """The parent's metadata of its own rows and of the whole batch last, in any layer."""
     as_sglangs_own(monkeypatch)
     monkeypatch.setitem(factories.ATTENTION_BACKENDS, "triton", Buffered)
     assert register_attention() == ""
@@ -135,7 +137,7 @@ def test_a_parent_that_fills_its_buffers_again(
     assert counters.served.calls == 2
 
 
-# -- measured beside the parent, in the server's own pool, which is as it was
+# -- measured beside the parent, in the server's own pool, which is left as it was
 
 
 KIND = "attention float32, 4/2 heads of 64, causal, pages of 16"
@@ -156,7 +158,7 @@ MASK: dict[str, Any] = {"sliding_window": 21}
 def test_both_sides_compute_a_prompt(
     counters: RouteCounters, bench: Bench, facts: dict[str, Any], mask: dict[str, Any]
 ) -> None:
-    """The layer's keys lie in the only pool, or in one of window layers with its own slots."""
+    """The layer's keys lie in the only pool, or in the window layers' pool with its own slots."""
     server = Server(**facts)
     assert_same_attention(bench, partial(prompt, server), **mask)
     assert not server.tables.req_to_token.any()
@@ -165,8 +167,10 @@ def test_both_sides_compute_a_prompt(
 
 
 def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench: Bench) -> None:
-    """One batch has layers of the parent's, and another one of HK's: here those of one kind, which
-    is measured once, are the parent's in a short step and HK's in a long one."""
+    """Each kind of layer is measured once and decided by itself.
+
+    Here layers of one kind are the parent's in a short step and HK's in a long one.
+    """
     bench.ours = lambda rows: 4.0 if rows < 128 and len(bench.rows) == 1 else 1.0
     server = Server(layers=({}, WINDOW, {}))
     assert len(bench.rows) == 2
@@ -185,7 +189,7 @@ def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench:
 def test_nothing_is_measured_beside_a_request(
     counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request has a row of the page table that a contest would take."""
+    """A contest would take a row of the page table that belongs to a request."""
     monkeypatch.setattr(ReqToTokenPool, "available_size", lambda self: self.size - 1)
     Batch(Server(), [FRESH]).check()
     assert not bench.rows
@@ -196,7 +200,7 @@ def test_nothing_is_measured_beside_a_request(
 def test_layers_that_the_model_did_not_have(
     counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None is measured in the middle of a batch; one of a known kind is HK's at once."""
+    """HK measures no layer in the middle of a batch. It serves a layer of a known kind at once."""
     with monkeypatch.context() as patch:
         patch.setattr(prefill, "layers_of", lambda model: layers_of(model)[:1])
         server = Server(layers=({}, {}, WINDOW))

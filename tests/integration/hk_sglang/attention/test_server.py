@@ -1,4 +1,4 @@
-"""Which backends HK wraps: by the server's flags, and of those that another plugin registers."""
+"""Backends that HK wraps: the choices of the server's flags, and backends of other plugins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.shared.attention.rows import DECODE
 
 
 def with_flags(**flags: Any) -> dict[str, Any]:
-    """A runner whose server got these flags."""
+    """Describe a runner whose server got these flags."""
     given = {"prefill_attention_backend": None, "attention_backend": None}
     return {"server_args": SimpleNamespace(**{**given, **flags})}
 
@@ -46,8 +46,10 @@ def said(caplog: Any) -> str:
     ids=str,
 )
 def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None:
-    """With no flag, and with each that names it; said in one line. The parent's class and state
-    stay; registering once more changes nothing."""
+    """HK wraps the backend without a flag, and with each flag that names HK, and one line says so.
+
+    The parent's class and state stay, and registering HK once more changes nothing.
+    """
     before = dict(batch.ATTENTION_BACKENDS)
     assert register_attention() == ""
     assert before == batch.ATTENTION_BACKENDS
@@ -74,7 +76,7 @@ def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None
 def test_the_users_own_choice(
     counters: RouteCounters, environment: Environment, caplog: Any, flags: dict[str, str]
 ) -> None:
-    """Goes first: SGLang as it is, and one line that says so."""
+    """The user's choice goes first: SGLang stays as it is, and one line says so."""
     server = Server(changes=with_flags(**flags))
     assert type(server.backend) is TorchNativeAttnBackend
     why = "the server's own choice of torch_native for prefill"
@@ -86,7 +88,8 @@ def test_the_users_own_choice(
 
 
 def test_an_earlier_servers_flag(counters: RouteCounters, environment: Environment) -> None:
-    """Factories that were routed for it serve the next one as SGLang made them."""
+    """Factories that were routed for an earlier server serve the next one unchanged, if it does not
+    ask for HK."""
     environment(HK_BACKEND="linear")
     assert type(Server().backend) is TorchNativeAttnBackend
     environment(HK_BACKEND="linear,attention")
@@ -101,8 +104,11 @@ def test_prefill_by_hk_beside_another_decode(
     published: Callable[..., None],
     mode: str,
 ) -> None:
-    """SGLang picks by mode; the decode half is the other backend, unwrapped. Verification goes to
-    the decode half, which HK never sees, or to the prefill half, whose parent computes."""
+    """SGLang picks a backend by mode, and HK wraps only the prefill half.
+
+    Verification of drafts goes to the decode half, which HK never sees, or to the prefill half.
+    There the parent computes it.
+    """
     monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", batch.ATTENTION_BACKENDS)
     published(speculative_attention_mode=mode)
     server = Server(name="torch_native")
@@ -154,7 +160,7 @@ class Observing(TorchNativeAttnBackend):  # type: ignore[misc]
 def registered(
     request: pytest.FixtureRequest, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Any], Server]:
-    """Registers a factory of another plugin, before HK or after it; returns a server with it."""
+    """Register another plugin's factory, before HK or after it; the result makes its server."""
     Observing.calls.clear()
 
     def both(factory: Any) -> Server:
@@ -162,7 +168,7 @@ def registered(
         if request.param == "before-hk":
             assert install.register_attention() == ""
         else:
-            built = install._build(lambda **_: None)  # when SGLang looks the factory up
+            built = install._build(lambda **_: None)  # SGLang looks the factory up
             assert built is None
             assert callable(getattr(attention_backend_setup, install.BUILDER)), "as it does there"
         return Server()
@@ -176,7 +182,7 @@ def test_one_that_computes(
     environment: Environment,
     caplog: Any,
 ) -> None:
-    """Its method sees every step, and the log says why HK computes none."""
+    """The other plugin's method sees every step, and the log says why HK computes none."""
     Batch(registered(Observing), MIXED).check()
     assert len(Observing.calls) == 1
     assert counters.served.calls == 0
@@ -189,7 +195,7 @@ def test_one_that_computes(
 
 
 def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCounters) -> None:
-    """A factory that calls HK's: its backend is wrapped once."""
+    """A factory may call HK's. The backend that it makes is wrapped once."""
     inner = attention_registry.ATTENTION_BACKENDS[NAME]
     server = registered(partial(inner))
     assert type(server.backend).__mro__[1] is TorchNativeAttnBackend

@@ -1,4 +1,4 @@
-"""What engines of several tests are started with."""
+"""Arguments and variables with which several tests start engines."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ CHUNKED = {
 """Prompts are cut into pieces of at most 128 tokens that share steps with decodes."""
 RADIX = {**CHUNKED, "disable_radix_cache": False}
 INTERPRETED = {"TRITON_INTERPRET": "1"}
-"""What a fork needs that imports SGLang's Triton kernels: those of its backends for ROCm."""
+"""Variables of a fork that imports SGLang's Triton kernels, as its backends for ROCm do."""
 TWO_RANKS = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}

@@ -1,4 +1,4 @@
-"""An SGLang engine whose schedulers can be looked into, through SGLang's own `collective_rpc`."""
+"""An SGLang engine whose schedulers answer the tests' questions, over SGLang's `collective_rpc`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.integration.shared.e2e.scenario import Batch, save
 
 
 def run_probed_scheduler(*args: Any, **kwargs: Any) -> None:
-    """Runs in the scheduler's process, before any plugin is loaded there."""
+    """Run in the scheduler's process, before any plugin is loaded there."""
     hide_instructions()
     probe()
     run_scheduler_process(*args, **kwargs)
 
 
 class ProbedEngine(Engine):  # type: ignore[misc]
-    """Its schedulers answer `test_begin` and `test_look` too."""
+    """An engine whose schedulers answer `test_begin` and `test_look` too."""
 
     run_scheduler_process_func = staticmethod(run_probed_scheduler)
 
@@ -41,26 +41,26 @@ def probe() -> None:
 
 
 batches: list[Batch] = []
-"""Since the round began."""
+"""Batches since the round began."""
 
 
 def composition(batch: Any) -> Batch:
-    """Before the batch is run: lengths come from the scheduler, not from what HK is given."""
+    """A batch's composition, before it is run; lengths are the scheduler's, not HK's input."""
     if not batch.forward_mode.is_extend():
         return Batch(len(batch.reqs), 0, 0, 0, 0)
     return Batch.of(list(zip(batch.extend_lens, batch.prefix_lens, strict=True)))
 
 
 def begin(self: Any, mutation: str) -> None:
-    """A round begins, with this fault."""
+    """Begin a round with this fault."""
     batches.clear()
     install_mutation(mutation)
 
 
 def write_down(self: Any, path: str) -> None:
-    """What this process is and did, in PATH.RANK; the batches in PATH.batches."""
+    """Write what this process is and did to PATH.RANK, and its batches to PATH.batches."""
     model, rank = self.tp_worker.model_runner.model, get_parallel().tp_rank
-    beside = getattr(model, "attention_instances", ())  # of a model that transformers makes
+    beside = getattr(model, "attention_instances", ())  # a model that transformers makes
     layers = sum(isinstance(module, RadixAttention) for module in model.modules()) or len(beside)
     save([look(layers)], Path(f"{path}.{rank}"))
     if rank == 0:

@@ -1,9 +1,9 @@
-"""Serves a scenario with an SGLang engine, in a fork (shared/e2e/forks.py); writes what it saw.
+"""Serves a scenario with an SGLang engine, in a fork (shared/e2e/forks.py), and writes what it saw.
 
-The engine's scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are
+The engine's scheduler and detokeniser are forked from it in turn. With TEST_SPAWN=1 they are
 spawned, as SGLang has it. The process that is forked has imported SGLang and nothing of HK. On
-SGLang's CPU platform it also has what the attention backends for ROCm need: Triton's kernels in
-Triton's interpreter, AITER's in torch.
+SGLang's CPU platform it also has what the attention backends for ROCm need. Triton's kernels run in
+Triton's interpreter there, AITER's in torch.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ DEFAULTS: dict[str, Any] = {
     "random_seed": 0,
     "log_level": "info",
     "skip_tokenizer_init": True,  # token ids in, token ids out
-    "sleep_on_idle": True,  # or a scheduler without work takes a whole core
+    "sleep_on_idle": True,  # else a scheduler without work takes a whole core
 }
 
 
 def prepare() -> None:
-    """Before the process forks: what every engine needs."""
+    """Import what every engine needs, before the process forks."""
     machine.interpret_triton()
     machine.stub(["aiter"])
     aiter_kernels.install()
@@ -66,7 +66,7 @@ def main(asked: Path, answered: Path) -> None:
 
 
 def let_engines_fork() -> None:
-    """SGLang asks for "spawn"; it gets "fork"."""
+    """Give SGLang "fork" where it asks for "spawn"."""
     choose = multiprocessing.set_start_method
     multiprocessing.set_start_method = lambda method, force=False: choose("fork", force)
 
@@ -92,7 +92,7 @@ def serve(scenario: Scenario, folder: Path) -> ScenarioResult:
 
 
 def serve_round(engine: Any, item: Round, seen: Path) -> RoundResult:
-    """One `generate`, with its fault in place while it runs."""
+    """Serve one `generate`, with the round's fault in place while it runs."""
     sampling = {
         "temperature": 0,
         "max_new_tokens": item.max_tokens,
@@ -132,7 +132,7 @@ def answer(prompt: list[int], output: dict[str, Any], asked: Round) -> Answer:
 
 
 def look(engine: Any, seen: Path) -> tuple[list[Worker], list[Batch]]:
-    """What the scheduler of each rank says of itself; the batches since the round began."""
+    """Ask the scheduler of each rank about itself, and for its batches since the round began."""
     engine.collective_rpc("test_look", path=str(seen))
     files = sorted(seen.parent.glob(f"{seen.name}.*"))
     workers = [load(Worker, file)[0] for file in files if file.suffix != ".batches"]

@@ -1,4 +1,4 @@
-"""What can be broken in SGLang before an engine starts, and what in HK (shared/e2e/sabotage.py)."""
+"""Faults to put into SGLang before an engine starts, and those in HK (shared/e2e/sabotage.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def engine_outside_contract() -> None:
 
 
 def float32_everywhere() -> None:
-    """SGLang's quantisation methods take float32 models, which most say they do not.
+    """Let SGLang's quantisation methods take float32 models, which most of them refuse.
 
     In float32 an answer differs from the truth by what is wrong, not by what is rounded.
     """
@@ -33,7 +33,7 @@ def float32_everywhere() -> None:
 
 
 def nothing_compiled() -> None:
-    """What SGLang compiles for some models takes longer than all that they are asked here."""
+    """Compile nothing: some models would take longer to compile than to answer these tests."""
     import torch
 
     torch.compiler.set_stance("force_eager")

@@ -1,10 +1,9 @@
-"""The engines that `make test` starts at every commit. Each answers healthy rounds, and then a
-round with each fault.
+"""Engines that `make test` starts at every commit: each answers healthy rounds, then one per fault.
 
 `exact` computes in float32 on the cpu device, where a right answer is the truth but for a sum's
 rounding. `gfx950` executes MI355X machine code, over the backend and the pages that SGLang chooses
-on ROCm, and `cpu` answers the same in the same precision. All other tests of whole engines are
-proofs, which `make prove` runs.
+on ROCm. `cpu` answers the same in the same precision. All other tests of whole engines are proofs,
+which `make prove` runs.
 """
 
 from __future__ import annotations
@@ -42,14 +41,13 @@ GFX950_FAULTS = ("PageOffByOne", *KERNEL_FAULTS)
 
 
 def faulty(names: tuple[str, ...], longest: int) -> list[Round]:
-    """A round with each fault; the longest prompt takes two chunks, the second of which reads a
-    cached prefix."""
+    """A round with each fault. The longest prompt's second chunk reads cached keys."""
     asked = random_prompts([7, 33, longest], seed=11)
     return [Round(asked, max_tokens=1, mutation=name) for name in names]
 
 
 def exact_rounds(model: str) -> list[Round]:
-    """Chunks; the same beside decodes; a cached prefix; every fault."""
+    """Rounds of chunks, of chunks beside decodes, of a cached prefix, and of every fault."""
     asked = prompts.Prompts("tiny-64", model)
     chunks = asked.of(asked.lengths())
     mixed = Round(chunks, max_tokens=12, tokens_only=True)
@@ -57,7 +55,7 @@ def exact_rounds(model: str) -> list[Round]:
 
 
 SHORT = [7, 40, 90]
-"""The emulator is slow."""
+"""Lengths of prompts for the emulator, which is slow."""
 SCORED = Round(random_prompts(SHORT, seed=9), max_tokens=4)
 MIXED = Round(random_prompts(SHORT, seed=10), max_tokens=6, tokens_only=True)
 """SGLang lets decode rows into a chunk's step where nobody asked for log-probabilities."""
@@ -65,7 +63,7 @@ MIXED = Round(random_prompts(SHORT, seed=10), max_tokens=6, tokens_only=True)
 
 @pytest.fixture(scope="module")
 def quantised(checkpoint: Checkpoint, folder: Path) -> Mapping[str, Made]:
-    """Each engine's checkpoint, and its truth."""
+    """Each engine's checkpoint, with the model of its true answers."""
     source, into = Path(checkpoint("tiny-64")), folder / "quantized"
     into.mkdir(exist_ok=True)
     rounded = make(SCHEME, source, into)
@@ -74,7 +72,7 @@ def quantised(checkpoint: Checkpoint, folder: Path) -> Mapping[str, Made]:
 
 @pytest.fixture(scope="module")
 def each_time(engines: Engines, quantised: Mapping[str, Made]) -> Engines:
-    """The three of them."""
+    """The three engines."""
     models = {name: str(made.checkpoint) for name, made in quantised.items()}
     paged = RADIX | {"page_size": 16}
     on_gfx950, on_cpu = (HK | INTERPRETED | {"HK_DEVICE": device} for device in (GFX950, CPU))
@@ -92,8 +90,10 @@ def each_time(engines: Engines, quantised: Mapping[str, Made]) -> Engines:
 
 @pytest.mark.held
 def test_exact_answers(each_time: Engines, quantised: Mapping[str, Made]) -> None:
-    """Three schemes of weights, chunks, decodes beside chunks and a cached prefix: all by HK, and
-    as transformers has them."""
+    """Three schemes of weights, chunks, decodes beside chunks and a cached prefix are exact.
+
+    HK computes all of them, and transformers has the same answers.
+    """
     exact, truth = each_time["exact"], str(quantised["exact"].truth)
     assert_routed(exact)
     assert_all_by_hk(exact)
@@ -124,8 +124,10 @@ def test_cpu_rounds_as_its_dtype(each_time: Engines, quantised: Mapping[str, Mad
 
 
 def test_gfx950_answers(each_time: Engines, quantised: Mapping[str, Made]) -> None:
-    """Both routes by MI355X machine code, attention over pages of one token; as near to the truth,
-    and to the cpu device, as rounding allows."""
+    """MI355X machine code computes both routes, with attention over pages of one token.
+
+    The answers are as near to the truth, and to the cpu device, as rounding allows.
+    """
     gfx950, cpu = each_time["gfx950"], each_time["cpu"]
     scored, mixed, *_ = gfx950.rounds
     healthy = replace(gfx950, rounds=[scored, mixed])
@@ -141,7 +143,7 @@ def test_gfx950_answers(each_time: Engines, quantised: Mapping[str, Made]) -> No
 
 @pytest.mark.parametrize("fault", GFX950_FAULTS)
 def test_gfx950_faults(fault: str, each_time: Engines, quantised: Mapping[str, Made]) -> None:
-    """HK counts the calls as its own; the answers are farther from the truth than rounding is."""
+    """HK counts the calls as its own, and the answers are farther from the truth than rounding."""
     found = with_fault(fault, GFX950_FAULTS, each_time["gfx950"])
     cpu, truth = each_time["cpu"], str(quantised["gfx950"].truth)
     assert all(found.workers[0].routes[route]["on"] for route in ("attention", "linear"))
@@ -150,7 +152,7 @@ def test_gfx950_faults(fault: str, each_time: Engines, quantised: Mapping[str, M
 
 
 def with_fault(name: str, faults: tuple[str, ...], found: ScenarioResult) -> RoundResult:
-    """The round in which `name`, one of the last `faults`, was in place and ran."""
+    """The round in which the fault `name`, one of the scenario's last `faults`, ran."""
     before, item = found.rounds[faults.index(name) - len(faults) - 1 :][:2]
     assert item.workers[0].mutated_calls > before.workers[0].mutated_calls
     return item

@@ -1,4 +1,4 @@
-"""Tiny random models of other families than Llama: what each has of its own is in HK's answers."""
+"""Tiny random models of other families than Llama, whose peculiarities show in HK's answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.models import MAX_LENGTH, VOCABULARY
 pytestmark = pytest.mark.engine_proof
 
 LENGTHS = [2, 33, 70, 200]
-"""No piece of them is one token alone: that is a decode, which is not HK's."""
+"""Lengths of prompts. No piece of them is one token alone: HK would leave it as a decode."""
 LAYERS = 4
 WINDOW = 32
 SIZES: dict[str, Any] = {
@@ -53,10 +53,11 @@ LEFT_OF_EXPERTS = {
 
 @dataclass(frozen=True)
 class Family:
-    """`kind`: of transformers' class for causal language models. `config`: of its configuration's.
+    """A family of models, made from transformers' configuration and its causal language model.
 
-    `left`: linear layers that stay SGLang's, by reason. `decodes`: SGLang's plain attention has all
-    that the family needs; else HK's prefill is asked alone.
+    `kind`: the prefix of both classes' names. `config`: arguments of the configuration. `left`:
+    linear layers that stay SGLang's, by reason. `decodes`: SGLang's plain attention has all that
+    the family needs. Without it only HK's prefill is asked.
     """
 
     kind: str
@@ -127,14 +128,14 @@ FAMILIES = [
         left=LEFT_OF_EXPERTS,
         decodes=False,  # torch_native takes no sinks
     ),
-    # one that SGLang does not have: transformers' own, in which it puts its layers
+    # SGLang has no model of this family, and puts its layers into transformers' own
     Family("SmolLM3", {"no_rope_layers": [1, 0, 1, 0]}),
 ]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_float32(family: Family, engines: Engines, folder: Path) -> None:
-    """Chunks and a cached prefix as transformers has them, all of the prefill by HK."""
+    """Chunks and a cached prefix give transformers' answers, and HK computes all of the prefill."""
     engines.add([family.scenario(folder)])
     result = engines[str(family)]
     assert_routed(result)

@@ -1,5 +1,8 @@
-"""Linear layers in running engines: checkpoints of other tools and of ours, rotated ones, faults,
-and weights that are quantised while they are loaded (shared/e2e/linear_cases.py)."""
+"""Linear layers in running engines, by the cases of shared/e2e/linear_cases.py.
+
+Cases are checkpoints of other tools and of ours, rotated ones, faults, and weights that are
+quantised while they are loaded.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from tests.integration.shared.linear.devices import GFX950, unserved
 
 
 def online(name: str, options: dict[str, str]) -> dict[str, object]:
-    """How a user gives options to `--quantization hk_...`."""
+    """Arguments with which a user gives options to `--quantization hk_...`."""
     config = {"quant_method": name, "serialized": False, **options}
     override = json.dumps({"quantization_config": config} if options else {})
     return {"quantization": name, "json_model_override_args": override}
@@ -47,7 +50,7 @@ HOW = How(
     online=online,
 )
 SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp8-block")
-"""HK's own formats, and one of each way through SGLang that a CPU can be taken."""
+"""HK's own formats, and one for each of SGLang's ways that run on a CPU."""
 ON_GFX950 = [
     name
     for name, scheme in SCHEMES.items()

@@ -26,7 +26,7 @@ ARGUMENTS = [
 def test_its_answers_its_benchmark_client_and_its_metrics(
     checkpoint: Checkpoint, folder: Path
 ) -> None:
-    """One test, so that its record has what the server's processes cost: they end within it."""
+    """One test serves all three, so that its record includes the server's processes."""
     model = checkpoint("tiny-64")
     with serving.server(Sglang(), model, folder, ARGUMENTS, ENVIRONMENT) as server:
         note_engine(server.name)
@@ -40,7 +40,7 @@ def test_its_answers_its_benchmark_client_and_its_metrics(
 
 
 def generate(server: Server, prompt: list[int]) -> Answer:
-    """One greedy completion, the prompt's own tokens scored too."""
+    """One greedy completion, with scores for the prompt's own tokens too."""
     body = {
         "input_ids": prompt,
         "sampling_params": {"temperature": 0, "max_new_tokens": 8, "ignore_eos": True},
@@ -53,7 +53,7 @@ def generate(server: Server, prompt: list[int]) -> Answer:
 
 
 def benchmark(load: Load) -> dict[str, object]:
-    """Run SGLang's serving benchmark against the server; its own report."""
+    """Run SGLang's serving benchmark against the server, and return the benchmark's own report."""
     engine = Sglang()
     serving.run_client(["-m", engine.client, *engine.client_arguments(load)], ENVIRONMENT)
     return engine.read_result(load.result)

@@ -1,6 +1,8 @@
-"""Engines of which there is one: stock, split over ranks, over caches of other forms, and with
-something in HK's way; and engines that serve a kind of traffic as transformers and SGLang's own
-plain attention do."""
+"""Engines that run in one variant only, and engines under each kind of traffic.
+
+The former are stock, split over ranks, over caches of other forms, or with something in HK's way.
+Under traffic an engine answers as transformers and SGLang's own plain attention do.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ pytestmark = pytest.mark.engine_proof
 
 STOCK = {"attention_backend": "torch_native"}
 CACHE = tempfile.TemporaryDirectory(prefix="hk-measurements-")
-"""Empty when the session begins."""
+"""A folder for measurements, empty when the session begins."""
 MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
 """This machine's times decide who computes a layer."""
 RANKS = HK | TWO_RANKS
@@ -70,7 +72,7 @@ SINGLES = singles.SINGLES | {
 
 @pytest.fixture
 def served(engines: Engines, checkpoint: Checkpoint) -> Reader:
-    """What one of `SINGLES` left behind."""
+    """A reader of what each engine of `SINGLES` left behind."""
     model = checkpoint("tiny-64")
     engines.add(
         of.asked(name, model, RADIX if of.long else CHUNKED) for name, of in SINGLES.items()
@@ -107,8 +109,7 @@ def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) 
     ],
 )
 def test_strict_stops_the_engine(name: str, why: str, served: Reader) -> None:
-    """HK_STRICT=1: what would fall back is an error that says why, though SGLang swallows those
-    of plugins."""
+    """HK_STRICT=1 makes an error of each fallback, though SGLang swallows the errors of plugins."""
     engine = served(name)
     assert engine.exit_code != 0 or engine.error
     assert engine.lines("HK_STRICT=1", why), engine.log
@@ -135,8 +136,11 @@ DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
-    """Over a KV cache narrower than the model: HK's answers, and SGLang's own, to chunks and to a
-    cached prefix are those of attention over its codes; then a fault that shows."""
+    """A KV cache narrower than the model gives the answers of attention over its codes.
+
+    This holds for HK and SGLang alone, for chunks and for a cached prefix. A fault in HK then
+    shows.
+    """
     found, expected = served(f"{dtype}-hk").only, served(f"{dtype}-stock").only
     assert_not_loaded(expected)
     assert_routed(found)
@@ -170,9 +174,9 @@ FLAGS = {
 def traffic(kind: str, prompts: Prompts) -> tuple[dict[str, Any], list[Round]]:
     """The engine's arguments and its rounds."""
     if kind == "retracted":
-        # A cache too small: some requests are thrown out and computed again. SGLang takes none that
-        # does not fit beside those of the same step, and counts less for those that run already (if
-        # they may stop early): so they begin one by one.
+        # The cache is too small: some requests are thrown out and computed again. SGLang admits
+        # none that does not fit beside those of the same step. It counts less for requests that run
+        # already and may stop early. So the requests begin one by one.
         engine = {"max_total_tokens": 320, "max_running_requests": 4, "chunked_prefill_size": 64}
         asked = prompts.of([61, 45, 64, 50])
         rounds = [Round(asked, max_tokens=60, teacher_forced=False, ignore_eos=False)]
@@ -186,7 +190,7 @@ def traffic(kind: str, prompts: Prompts) -> tuple[dict[str, Any], list[Round]]:
 
 class Case(shared.Case):
     def scenarios(self, checkpoint: Checkpoint) -> list[Scenario]:
-        """With HK and, in half precision, by SGLang's own plain attention."""
+        """Scenarios of HK and, in half precision, of SGLang's own plain attention."""
         model = checkpoint(self.model)
         engine, rounds = traffic(self.kind, Prompts(self.model, model))
         engine = {"page_size": self.block_size, **engine}
@@ -214,11 +218,11 @@ HALF = [
     Case("tiny-128", "float16", "chunked", 16),
 ]
 KINDS = {"whole": ("whole", "prefix"), "retracted": ("preempted",)}
-"""What a kind of traffic is there for, if not for chunks."""
+"""Steps that an engine must have met under a kind of traffic, if not chunks beside decodes."""
 
 
 def answered(case: Case, engines: Engines, checkpoint: Checkpoint) -> ScenarioResult:
-    """With HK, which met the traffic."""
+    """The answers with HK, after a check that the engine met this kind of traffic."""
     engines.add(case.scenarios(checkpoint))
     found = engines[f"hk-{case}"]
     for kind in KINDS.get(case.kind, ("chunked",)):

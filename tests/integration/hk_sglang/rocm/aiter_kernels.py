@@ -1,4 +1,4 @@
-"""AITER's kernels beneath SGLang's `aiter` backend, by torch: what they are asked for, in float32.
+"""Torch versions of AITER's kernels beneath SGLang's `aiter` backend, which compute in float32.
 
 SGLang addresses the pool by tokens (`kv_indices`, pages of one) or by pages (`block_table`).
 """
@@ -23,7 +23,7 @@ T = torch.Tensor
 
 
 def install() -> None:
-    """Put them where SGLang imports them from; before it imports its `aiter` backend."""
+    """Put the kernels where SGLang imports them from, before it imports its `aiter` backend."""
     kernels: dict[str, list[Any]] = {
         "aiter": [
             mha_batch_prefill_func,
@@ -44,7 +44,10 @@ def install() -> None:
 def mha_batch_prefill_func(
     q: T, k: T, v: T, cu_seqlens_q: T, kv_indptr: T, kv_page_indices: T, *_longest: int, **rest: Any
 ) -> T:
-    """CK's; keys `[slots, kv_heads, D]`. `window_size[0]`: keys before the query; -1: all."""
+    """CK's prefill; keys are `[slots, kv_heads, D]`.
+
+    `window_size[0]`: keys before the query; -1: all.
+    """
     starts = rows(cu_seqlens_q), rows(kv_indptr)
     slots = [kv_page_indices[begin:end].long() for begin, end in starts[1]]
     mask = {"sinks": rest["sink_ptr"], "soft_cap": rest["logits_soft_cap"]}
@@ -63,7 +66,7 @@ def flash_attn_varlen_fp8_pertensor_func(
     *starts_and_longest: Any,
     **rest: Any,
 ) -> T:
-    """Packed keys and values."""
+    """Prefill over packed keys and values in FP8."""
     of_queries, of_keys = map(rows, starts_and_longest[:2])
     parts = [(k[begin:end], v[begin:end]) for begin, end in of_keys]
     scales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
@@ -73,7 +76,7 @@ def flash_attn_varlen_fp8_pertensor_func(
 def _packed(
     q: T, starts: Any, parts: list[tuple[T, T]], scale: float, scales: Any, **mask: Any
 ) -> T:
-    """Each row of packed queries over its keys and values; of FP8 in bfloat16."""
+    """Attention of each row of packed queries over its keys and values; FP8 gives bfloat16."""
     out = torch.empty(q.shape, dtype=torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype)
     for (first, last), (k, v) in zip(starts, parts, strict=True):
         query, key, value = (
@@ -85,12 +88,12 @@ def _packed(
 
 
 def static_per_tensor_quant(output: T, numbers: T, scale: T) -> None:
-    """To FP8."""
+    """Quantise `numbers` to FP8 by the given scale."""
     output.copy_((numbers / scale).to(output.dtype))
 
 
 def sgl_per_tensor_quant_fp8(numbers: T, output: T, scale: T, is_static: bool) -> None:
-    """What SGLang calls for the same where it is not on ROCm."""
+    """SGLang's name for the same kernel on other platforms than ROCm."""
     assert is_static
     static_per_tensor_quant(output, numbers, scale)
 
@@ -98,7 +101,7 @@ def sgl_per_tensor_quant_fp8(numbers: T, output: T, scale: T, is_static: bool) -
 def paged_attention_ragged(
     out: T, _workspace: T, query: T, key_cache: T, value_cache: T, scale: float, *rest: Any
 ) -> None:
-    """Decode; keys `[slots, 1, kv_heads, D]`."""
+    """Decode; keys are `[slots, 1, kv_heads, D]`."""
     kv_indptr, kv_page_indices, *_, soft_cap, k_scale, v_scale, _fp8_out_scale, _partition = rest
     for i, (begin, end) in enumerate(rows(kv_indptr[: len(query) + 1])):
         slots = kv_page_indices[begin:end].long()
@@ -125,5 +128,5 @@ def pa_decode_gluon(*, output: T, query: T, key_cache: T, value_cache: T, **rest
 
 
 def get_recommended_splits(requests: int, kv_heads: int) -> int:
-    """Into how many parts decode splits the keys."""
+    """Number of parts into which decode splits the keys."""
     return 1

@@ -1,4 +1,4 @@
-"""Processes that take themselves for an MI355X's, and hold cells (defaults/session.py)."""
+"""Processes that take themselves for an MI355X's and check cells (defaults/session.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.shared.defaults.table import place
 from tests.models import ROOT
 
 OURS = ("HK_", "SGLANG_")
-"""Variables that a session does not inherit."""
+"""Prefixes of variables that a session does not inherit."""
 
 
 class Session:
@@ -30,7 +30,7 @@ class Session:
 
     @cached_property
     def answers(self) -> tuple[Any, dict[Cell, dict[str, Any]]]:
-        """What `linear_session` found, and of each cell what `session.answer` did."""
+        """The findings of `linear_session`, and the answer of `session.answer` for each cell."""
         environment = {name: of for name, of in os.environ.items() if not name.startswith(OURS)}
         ours = {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "integration")]),
@@ -53,7 +53,7 @@ class Session:
 
 
 class Sessions:
-    """One for each way to start SGLang that it reads when it is imported."""
+    """Two sessions, one for each value of SGLANG_USE_AITER, which SGLang reads at its import."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._of = {aiter: Session(aiter, cells) for aiter in (False, True)}
@@ -62,13 +62,13 @@ class Sessions:
         return self._of[SETTINGS[cell.setting].aiter].answers[1][cell]
 
     def linear_layers(self) -> tuple[dict[str, Any], list[str]]:
-        """What `linear_session` found, and the lines of its log."""
+        """The findings of `linear_session`, and the lines of its log."""
         found, log = self._of[False].answers[0]
         return found, log
 
 
 @pytest.fixture(scope="session")
 def sessions(request: pytest.FixtureRequest) -> Sessions:
-    """For the cells of the tests that run."""
+    """Sessions with the cells of the tests that run."""
     calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
     return Sessions([call.params["cell"] for call in calls if "cell" in call.params])

@@ -1,7 +1,7 @@
-"""Who computes a layer of each checkpoint, in an SGLang that takes itself for an MI355X's.
+"""Finds who computes a layer of each checkpoint, in an SGLang that takes itself for an MI355X's.
 
-Each is made as SGLang came, and then with the plugin loaded by SGLang's own loader. What gfx950
-serves is asked of its code objects; nothing is computed.
+Each layer is made by SGLang alone, and then again after SGLang's own loader has loaded the plugin.
+The code objects say what gfx950 serves; nothing is computed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def found() -> dict[str, dict[str, dict[str, str]]]:
-    """In a process without plugins, with HK_BACKEND=1."""
+    """The layers before and after the plugin is loaded, in a process with HK_BACKEND=1."""
     from sglang.srt.plugins import load_plugins
 
     untouched = layers()

@@ -1,9 +1,9 @@
-"""SGLang as it is on an MI355X, in a process without a GPU: the driver's answers, and the libraries
-of compiled kernels, are stubs.
+"""Makes SGLang behave as on an MI355X, in a process without a GPU.
 
-What SGLang then runs is its own code: the detection of ROCm, the resolution of its arguments, its
-models, pools and attention backends. Its Triton kernels run in Triton's interpreter, AITER's by
-torch (aiter_kernels.py); a kernel of neither kind raises its name.
+The driver's answers and the libraries of compiled kernels are stubs. SGLang's own code runs over
+them: the detection of ROCm, the resolution of its arguments, its models, pools and attention
+backends. Its Triton kernels run in Triton's interpreter, AITER's by torch (aiter_kernels.py). A
+kernel of neither kind raises its name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CALLED_WHEN_IMPORTED = ("get_hip_quant", "make_kernel_repr")
 def pretend() -> None:
     """Make this process's SGLang find one MI355X. Call it before anything of SGLang is imported."""
     assert "sglang" not in sys.modules
-    import_module("tvm_ffi")  # which would compile for ROCm
+    import_module("tvm_ffi")  # imported now, it does not compile for ROCm
     torch.version.hip, torch.version.cuda = "7.0.51831", None
     answers = {
         "is_available": True,
@@ -55,17 +55,17 @@ def pretend() -> None:
     from sglang.kernels.ops.kvcache import kvcache
     from sglang.srt.utils import common
 
-    common.get_amdgpu_memory_capacity = lambda: GPU.total_memory >> 20  # of rocm-smi
-    kvcache.can_use_store_cache = lambda *sizes: False  # hipcc's; SGLang falls back to torch
+    common.get_amdgpu_memory_capacity = lambda: GPU.total_memory >> 20  # rocm-smi would say it
+    kvcache.can_use_store_cache = lambda *sizes: False  # hipcc compiles it; SGLang uses torch
 
 
 def stub(libraries: Sequence[str]) -> None:
-    """Let this process import any module of them, and any name from it."""
+    """Let this process import any module of these libraries, and any name from it."""
     sys.meta_path.insert(0, _Libraries(libraries))
 
 
 class _Libraries:
-    """Finds every module of these."""
+    """Finds every module of the given libraries."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -81,7 +81,7 @@ class _Libraries:
         return _Library(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: what it holds is made when it is asked for."""
+        """Leave the module empty: its names are made when they are asked for."""
 
 
 class _Library(ModuleType):
@@ -94,7 +94,7 @@ class _Library(ModuleType):
 
 
 class _Compiled:
-    """A kernel, or what holds some, of a library that is not here."""
+    """A kernel, or a holder of kernels, in a library that is not here."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -113,8 +113,8 @@ class _Compiled:
 def interpret_triton() -> None:
     """Let Triton's interpreter run every kernel of this process that is defined from now on.
 
-    Mended, in Triton 3.6: NumPy 2.4 makes no integer of an array with one element; and matrices of
-    bfloat16 are multiplied as the integers that they are kept in.
+    Two faults of Triton 3.6 are mended. NumPy 2.4 makes no integer of an array with one element.
+    Matrices of bfloat16 are multiplied as the integers that hold their bits.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     import numpy as np

@@ -1,8 +1,9 @@
-"""Whole engines over SGLang's backends for ROCm and a pool of FP8 codes: pages of one token, chunks
-that share steps with decode rows, HK's prefill by MI355X machine code.
+"""Whole engines over SGLang's backends for ROCm and a pool of FP8 codes, in pages of one token.
 
-On SGLang's CPU platform: what surrounds attention on ROCm are compiled kernels. So the backend,
-`aiter` by default on ROCm, is named here. Over a pool in the model's dtype: e2e/test_each_time.py.
+Chunks share steps with decode rows, and MI355X machine code computes HK's prefill. The engines run
+on SGLang's CPU platform, because on ROCm compiled kernels surround attention. So these tests name
+the backend, `aiter`, which ROCm has by default. e2e/test_each_time.py has a pool in the model's
+dtype.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ ROUNDS = [
     Round(random_prompts(SMALL, seed=9), max_tokens=4, mutation="PageOffByOne"),
 ]
 FP8 = {"kv_cache_dtype": "fp8_e4m3", "chunked_prefill_size": 64}
-"""Asked for without scales, in chunks so small that most tokens are computed behind cached ones."""
+"""FP8 without scales, in chunks so small that most tokens are computed behind cached ones."""
 CODES = Cache(stored(torch.float8_e4m3fn), stored(torch.float8_e4m3fn))
 
 
 @pytest.mark.engine_proof
 @pytest.mark.parametrize("parent", ["aiter", "triton"])
 def test_pages(parent: str, engines: Engines, checkpoint: Checkpoint) -> None:
-    """Every prompt's token is HK's. Then each page is read as the one behind it, which HK counts as
-    its own, and which is far from the truth. The same parent serves the cpu device: `aiter` rounds
-    the queries that it decodes. `triton` takes its time, in Triton's interpreter."""
+    """HK computes every prompt's token. A fault then reads each page as the one behind it.
+
+    HK counts the faulty calls as its own, and their answers are far from the truth. The same parent
+    also serves the cpu device, since `aiter` rounds the queries that it decodes. `triton` takes
+    long, because it runs in Triton's interpreter.
+    """
     flags = CHUNKED | {"attention_backend": parent, "prefill_attention_backend": "hk"} | FP8
     model = checkpoint("tiny-64")
     for device, rounds in (("emulated:gfx950", ROUNDS), ("cpu", ROUNDS[:1])):
@@ -50,7 +54,7 @@ def test_pages(parent: str, engines: Engines, checkpoint: Checkpoint) -> None:
     assert_routed(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
-    facts = {"dtype": "bf16", "keys": "tokens", "stored": "e4m3"}  # reads pages of one token
+    facts = {"dtype": "bf16", "keys": "tokens", "stored": "e4m3"}  # pages of one token
     kernel = serving_few("attention_prefill", head_size=64, **facts)
     assert healthy.workers[0].launches[kernel.name] > 0
     assert not mixed.workers[0].mutated_calls

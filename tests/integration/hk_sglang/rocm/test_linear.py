@@ -1,4 +1,4 @@
-"""Who computes layers of quantised checkpoints in an SGLang that takes itself for an MI355X's."""
+"""Layers of quantised checkpoints, and who computes them on what SGLang takes for an MI355X."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ NAMES = [name for name in CHECKPOINTS if not name.startswith("hk-")]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_computes_a_layer(name: str, sessions: Sessions) -> None:
-    """HK what gfx950 has kernels for; the rest SGLang's own method, or its error, as without HK.
+    """HK computes each layer that gfx950 has kernels for. SGLang handles the others as it does
+    without HK: by its own method, or with an error.
 
-    Nobody a rotated layer that HK has no kernel for, whatever SGLang would choose."""
+    A rotated layer without a kernel of HK's is an error, whatever SGLang would choose.
+    """
     layers, log = sessions.linear_layers()
     stock, found = (layers[phase][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, CHECKPOINTS[name].scale_kind)

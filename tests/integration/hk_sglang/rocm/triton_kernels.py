@@ -1,7 +1,7 @@
-"""Attention kernels of SGLang's `triton` backend, by torch: what they are asked for, in float32.
+"""Torch versions of the attention kernels of SGLang's `triton` backend, which compute in float32.
 
 Triton's interpreter takes seconds for each call of SGLang's own kernels. Whole engines run those
-(test_engines.py); a cell of the matrix of defaults, whose decode rows they compute, runs these.
+(test_engines.py). A cell of the matrix of defaults runs these, for its decode rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KERNELS = "sglang.kernels.ops.attention"
 
 
 def install() -> None:
-    """Put them where SGLang imports them from; before it makes its `triton` backend."""
+    """Put the kernels where SGLang imports them from, before it makes its `triton` backend."""
     for module, kernel, buffer in (
         ("decode_attention", decode_attention_fwd, 1),
         ("extend_attention", extend_attention_fwd, 4),
@@ -32,9 +32,9 @@ def install() -> None:
 def of_tokens(
     kernel: Callable[..., None], own: Callable[..., None], buffer: int
 ) -> Callable[..., None]:
-    """`kernel` where its argument number `buffer`, of keys, is `[slots, kv_heads, D]`.
+    """A kernel that calls `kernel` if the keys, its argument `buffer`, are `[slots, kv_heads, D]`.
 
-    Else SGLang's `own`, which also reads pages that AITER has shuffled.
+    Otherwise it calls SGLang's `own`, which also reads pages that AITER has shuffled.
     """
 
     def call(*args: Any, **named: Any) -> None:
@@ -46,7 +46,10 @@ def of_tokens(
 def decode_attention_fwd(
     q: T, k_buffer: T, v_buffer: T, o: T, kv_indptr: T, kv_indices: T, *rest: Any, **named: Any
 ) -> None:
-    """A query a row; buffers `[slots, kv_heads, D]`. Of a window the indices hold no other keys."""
+    """Decode of one query a row over buffers `[slots, kv_heads, D]`.
+
+    With a window the indices hold no keys outside of it.
+    """
     assert named.get("page_size", 1) == 1, named
     *_splits, sm_scale, k_scale, v_scale = rest[:7]
     mask = {"sinks": named.get("sinks"), "soft_cap": named.get("logit_cap", 0.0)}
@@ -57,7 +60,7 @@ def decode_attention_fwd(
 
 
 def extend_attention_fwd(*tensors_and_facts: Any, **named: Any) -> None:
-    """New tokens packed, those before them in buffers `[slots, kv_heads, D]`.
+    """Prefill of packed new tokens, with the tokens before them in buffers `[slots, kv_heads, D]`.
 
     `sliding_window_size`: keys before its own that a query sees; -1: all. Drafts are chains, for
     which `custom_mask` says the same as causality.

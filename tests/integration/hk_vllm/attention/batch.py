@@ -1,8 +1,9 @@
-"""A batch through builder and implementation of a real backend, without an engine.
+"""A batch through builder and implementation of a real vLLM backend, without an engine.
 
-What an engine's runner does around one attention layer: keys of cached tokens written through
-the layer's own writer, metadata built from the runner's common metadata, new keys written, then
-`forward`. The expectation is the reference, row by row, over keys that were never in a cache.
+The batch does what an engine's runner does around one attention layer. It writes the keys of cached
+tokens with the layer's own writer, builds metadata from the runner's common metadata, writes the
+new keys and calls `forward`. The expectation is the reference, row by row, over keys that were
+never in a cache.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a layer, and of a page of its cache in tokens."""
+    """Heads of a layer, and the number of tokens in a page of its cache."""
 
     num_heads: int = NUM_HEADS
     num_kv_heads: int = NUM_KV_HEADS
@@ -36,15 +37,15 @@ class Shape:
 SHAPE = Shape()
 LAYER_NAME = "model.layers.0.attn"
 UNWRITTEN = 1e4
-"""In cache slots that no row owns: reading one shows. (NaN would show in vLLM's own decode.)"""
+"""The value in cache slots of no row: reading it shows. NaN would show in vLLM's own decode."""
 
 MIXED = [DECODE, EXTEND, FRESH]
-"""A batch of every kind of request, in the order in which HK serves it."""
+"""A batch with every kind of request, in the order in which HK serves it."""
 PREFILL = prefill_tokens(MIXED)
 
 
 def vllm_config(dtype: torch.dtype = torch.float32, shape: Shape = SHAPE, **parallel: Any) -> Any:
-    """As much of a VllmConfig as one attention layer and its builder read."""
+    """The part of a VllmConfig that one attention layer and its builder read."""
     from vllm.config import VllmConfig
 
     config = VllmConfig()
@@ -66,7 +67,7 @@ def vllm_config(dtype: torch.dtype = torch.float32, shape: Shape = SHAPE, **para
 
 
 def with_drafts(config: Any, drafts: int, method: str = "eagle", **more: Any) -> Any:
-    """`config` of a server that speculates, with so many drafts per step."""
+    """Turn `config` into that of a speculating server, with so many drafts per step."""
     from vllm.config import SpeculativeConfig
 
     speculative = SimpleNamespace(
@@ -80,7 +81,7 @@ def with_drafts(config: Any, drafts: int, method: str = "eagle", **more: Any) ->
 
 @contextmanager
 def constructing(config: Any, dtype: torch.dtype) -> Iterator[None]:
-    """The state under which vLLM constructs layers."""
+    """Set the state in which vLLM constructs layers."""
     from vllm.config import set_current_vllm_config
 
     before = torch.get_default_dtype()
@@ -126,7 +127,7 @@ class Layer:
         self.kv_cache = torch.empty(sizes, dtype=self.dtype)
 
     def new_builder(self, kind: Any, names: Sequence[str] = (LAYER_NAME,)) -> Any:
-        """Of a group of layers like this one."""
+        """A builder for a group of layers like this one."""
         spec = self.module.get_kv_cache_spec(self.config)
         return kind(spec, list(names), self.config, torch.device("cpu"))
 
@@ -134,8 +135,8 @@ class Layer:
 class Batch:
     """Random queries, keys and values of `rows`, their cached part already in `layer`'s cache.
 
-    `template`: so many tokens, of whole pages, are the same at the beginning of all rows that have
-    them cached, and in the same pages.
+    `template`: a number of tokens in whole pages. All rows that have so many cached begin with the
+    same tokens, in the same pages.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Batch:
         self.queries = [random(row.query, shape.num_heads) for row in self.rows]
         self.num_tokens = sum(row.query for row in self.rows)
         blank = [random(padding, shape.num_heads), random(padding, shape.num_kv_heads)]
-        # blocks in no order, and none of them the null block
+        # blocks in random order, without the null block
         shuffled = torch.randperm(layer.num_blocks - 1, generator=generator) + 1
         width = max(MAX_BLOCKS, *(-(-row.length // shape.block_size) for row in self.rows))
         self.block_table = shuffled[: len(self.rows) * width].view(-1, width).int()
@@ -197,7 +198,7 @@ class Batch:
         layer.impl.do_kv_cache_update(layer.module, key, value, layer.kv_cache, slots)
 
     def common_metadata(self, **changes: Any) -> Any:
-        """What the runner hands every builder."""
+        """The common metadata that the runner hands every builder."""
         from vllm.v1.attention.backend import CommonAttentionMetadata
 
         query_lens = torch.tensor([row.query for row in self.rows])
@@ -248,11 +249,11 @@ class Batch:
         self.check(**mask)
 
     def expected(self, **mask: Any) -> torch.Tensor:
-        """The reference, row by row, over keys as they were made: `[num_tokens, heads, size]`."""
+        """The reference's `[num_tokens, heads, size]`, row by row, over keys as made."""
         return expected_rows(zip(self.queries, self.keys, self.values, strict=True), **mask)[0]
 
     def check(self, **mask: Any) -> None:
-        """The output is the reference's on every token of a row, untouched behind them."""
+        """Hold that a row's tokens have the reference's output, and that the rest is untouched."""
         rows = zip(self.queries, self.keys, self.values, strict=True)
         check_rows(self.output[: self.num_tokens], rows, **mask)
         assert self.output[self.num_tokens :].isnan().all(), "padding rows were written"

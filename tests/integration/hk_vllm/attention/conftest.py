@@ -1,4 +1,4 @@
-"""What the tests of vLLM's attention share: a layer, and a parent that only notes its calls."""
+"""Fixtures for the tests of vLLM's attention: a layer, and a parent that only notes its calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layer() -> Layer:
 
 @pytest.fixture
 def parent_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Metadata of each call of the parent's forward, which computes nothing."""
+    """The metadata of each call of the parent's forward, which computes nothing."""
     calls: list[Any] = []
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -48,7 +48,7 @@ def measured(dtype: torch.dtype = torch.float32) -> Layer:
 
 
 def short_steps(dtype: torch.dtype = torch.float32) -> Any:
-    """Of a server whose steps have at most 130 tokens: the reference takes long for more."""
+    """A configuration with steps of at most 130 tokens: the reference takes long for more."""
     config = vllm_config(dtype)
     config.scheduler_config.max_num_batched_tokens = 130
     return config
@@ -63,7 +63,10 @@ def check(layer: Layer, rows: Sequence[Row], seed: int = 0) -> None:
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
-    """By what HK has written when the parent is called, which must leave it alone."""
+    """Make the function that computes a batch. HK's rows are written when the parent is called.
+
+    The parent must leave those rows alone.
+    """
     layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS))
     patch.setattr(layer.builder, "_hk_cache_refusal", "" if known.readable else UNREADABLE)
     parent = cpu_attn.CPUAttentionBackendImpl.forward
@@ -95,5 +98,5 @@ def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
 
 
 def tokens_of(output: torch.Tensor) -> torch.Tensor:
-    """Which have been written."""
+    """Mask of the tokens whose output has been written."""
     return ~output.isnan().all(-1).all(-1)

@@ -1,5 +1,7 @@
-"""Caches that HK reads, proven on the running engine, and those that it does not; masks; and layers
-that are measured beside the parent."""
+"""Caches that HK reads, proven on the running engine, and caches that it cannot read.
+
+Other tests hold masks, and layers that are measured beside the parent.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def state(
     isa: str,
     **scales: Any,
 ) -> None:
-    """The form in plain torch, with the signature of vLLM's writer.
+    """Write the form in plain torch, with the signature of vLLM's writer.
 
     Args:
         key, value: `[tokens, heads, size]`.
@@ -65,8 +67,10 @@ def state(
 
 @pytest.fixture
 def amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM believes that it has AMX; its library for processors without AVX-512 has no such
-    writer, and gets the form as stated here."""
+    """Let vLLM believe that it has AMX.
+
+    Its library for processors without AVX-512 lacks the writer, and gets `state` instead.
+    """
     monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "amx")
     try:
         written(_custom_ops.cpu_attn_reshape_and_cache)
@@ -75,7 +79,7 @@ def amx(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(write: Any) -> torch.Tensor:
-    """A cache of two blocks, of which a few tokens are not written."""
+    """A cache of two blocks after `write` has written most of their tokens."""
     generator = torch.Generator().manual_seed(0)
     key, value = (torch.randn(60, 2, 96, generator=generator).bfloat16() for _ in range(2))
     cache = torch.zeros(2, 2, 64, 96, dtype=torch.bfloat16)
@@ -88,8 +92,10 @@ def written(write: Any) -> torch.Tensor:
 def test_amx(
     counters: RouteCounters, amx: None, monkeypatch: pytest.MonkeyPatch, shape: Shape
 ) -> None:
-    """vLLM writes the form that is stated; the proof passes, and the rows are right. The parent's
-    kernels are for AMX: every row is HK's."""
+    """vLLM writes the form that `state` defines, the proof passes, and the rows are right.
+
+    The parent's kernels need AMX, so HK computes every row.
+    """
     assert torch.equal(written(_custom_ops.cpu_attn_reshape_and_cache), written(state))
     rows = [EXTEND, FRESH, Row(70, 85)]
     monkeypatch.setattr(cache_proof, "_proven", set())
@@ -100,7 +106,7 @@ def test_amx(
     assert not counters.fallbacks
 
 
-# -- what is not read
+# -- caches that HK does not read
 
 
 def test_shapes_of_no_form(layer: Layer, amx: None) -> None:
@@ -112,7 +118,7 @@ def test_shapes_of_no_form(layer: Layer, amx: None) -> None:
 
 
 def test_a_form_that_vllm_adds(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that need the cache are left to vLLM, with the reason; HK_STRICT refuses to start."""
+    """vLLM computes the rows that need the cache, with the reason; HK_STRICT refuses to start."""
     monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *_: "vxe")
     layer = Layer(HK_CPU)
     assert "vxe cache form" in layer.impl._hk_cache_refusal
@@ -122,7 +128,7 @@ def test_a_form_that_vllm_adds(environment: Environment, monkeypatch: pytest.Mon
 
 
 def test_every_layer_of_a_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One builder serves the layers of a group: what it cannot read none of them may."""
+    """One builder serves a group of layers. If it cannot read the cache, none of them may."""
     from vllm.model_executor.layers.attention import Attention
 
     layer, other = Layer(HK_CPU), "model.layers.1.attn"
@@ -142,8 +148,10 @@ def test_every_layer_of_a_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_cache_that_does_not_read_back(
     layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, dummy_first: bool
 ) -> None:
-    """A writer that HK does not know: cached tokens are the parent's, fresh ones are not. A dummy
-    run is nobody's."""
+    """A cache that HK reads back wrongly leaves cached tokens to the parent, and fresh ones to HK.
+
+    A dummy run counts as nobody's.
+    """
     known = layer.impl._hk_form
 
     def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
@@ -166,8 +174,10 @@ def test_a_cache_that_does_not_read_back(
 
 
 def test_another_cache_is_read_where_it_lies(counters: RouteCounters) -> None:
-    """The engine may bind another tensor to a layer (sleep mode, profiling). A smaller pool may
-    begin where the larger one did: blocks behind its end are not HK's."""
+    """The engine may bind another tensor to a layer, for sleep mode or profiling.
+
+    A smaller pool may begin where the larger one did. Blocks behind its end are not HK's.
+    """
     layer = Layer(HK_CPU)
     Batch(layer, [EXTEND]).run()
     layer.kv_cache = torch.empty_like(layer.kv_cache)
@@ -177,7 +187,7 @@ def test_another_cache_is_read_where_it_lies(counters: RouteCounters) -> None:
     assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2
 
 
-# -- what vLLM's arguments mean to HK
+# -- vLLM's arguments, in HK's terms
 
 SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], torch.tensor([1.0, -1.0, 3.0, 0.0])
 
@@ -213,7 +223,7 @@ def test_a_probe_s_cache_holds_keys_then_values_of_each_head() -> None:
     assert cache.count_nonzero() == 2 * key.numel()
 
 
-# -- measured beside the parent, when vLLM constructs a layer
+# -- contests: measured beside the parent, when vLLM constructs a layer
 
 
 KIND = f"attention float32, {NUM_HEADS}/2 heads of {HEAD_SIZE}, causal"
@@ -236,8 +246,10 @@ def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any)
 def test_both_sides_get_the_layers_arguments(
     bench: Bench, arguments: dict[str, Any], mask: dict[str, Any]
 ) -> None:
-    """Sinks have no values yet: both compute with zeros. Nothing stays of the parent's own layer,
-    and other arguments are another kind."""
+    """HK and the parent compute with zeros for sinks, which have no values yet.
+
+    Nothing stays of the parent's own layer. Other arguments make another kind.
+    """
     layer = layer_of(HK_CPU, **arguments)
     assert_same_attention(bench, partial(prompt, layer), **mask)
     assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
@@ -249,7 +261,7 @@ def test_both_sides_get_the_layers_arguments(
 def test_a_layer_that_the_parent_computes_faster(
     bench: Bench, counters: RouteCounters, environment: Environment
 ) -> None:
-    """It is stock vLLM's, with its fusions and its compiled graphs; strict refuses it."""
+    """The layer becomes stock vLLM's, with its fusions and graphs; HK_STRICT refuses it."""
     bench.let_the_engine_win()
     layer, stock = layer_of(HK_CPU), layer_of(STOCK_CPU)
     assert layer.config.compute_hash() == stock.config.compute_hash()
@@ -262,7 +274,7 @@ def test_a_layer_that_the_parent_computes_faster(
 
 
 def test_kinds_of_a_group_decide_together(bench: Bench) -> None:
-    """A step is HK's where no layer of the group is slower."""
+    """HK computes a step if no layer of the group is slower in it."""
     full = layer_of(HK_CPU)
     bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
     windowed = layer_of(HK_CPU, per_layer_sliding_window=16)
@@ -273,7 +285,7 @@ def test_kinds_of_a_group_decide_together(bench: Bench) -> None:
 
 
 def test_each_set_of_kinds_has_its_own_graphs(bench: Bench) -> None:
-    """vLLM may fuse what is left to the parent."""
+    """vLLM may fuse operators around layers that HK leaves to the parent."""
 
     def key(window_wins: bool) -> str:
         config = short_steps()

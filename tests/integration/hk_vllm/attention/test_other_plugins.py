@@ -1,4 +1,4 @@
-"""Attention backends that another plugin registers: HK wraps them, or leaves them and says why."""
+"""Attention backends of other plugins: HK wraps them, or leaves them and says why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU_ATTN, CUSTOM = AttentionBackendEnum.CPU_ATTN, AttentionBackendEnum.CUSTOM
 
 
 class ObservingImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
-    """Sees every call."""
+    """An implementation that sees every call."""
 
     calls: ClassVar[list[int]] = []
 
@@ -54,7 +54,7 @@ class Observing(CPUAttentionBackend):  # type: ignore[misc]
 
 
 class Adding(CPUAttentionBackend):  # type: ignore[misc]
-    """Changes nothing that HK computes."""
+    """A backend that changes nothing of what HK computes."""
 
     @classmethod
     def supports_sink(cls) -> bool:
@@ -62,7 +62,7 @@ class Adding(CPUAttentionBackend):  # type: ignore[misc]
 
 
 class Alien:
-    """Not one of vLLM's, but for what it offers."""
+    """A class that is not vLLM's and only offers a backend's methods."""
 
     forward_includes_kv_cache_update = False
     get_builder_cls = staticmethod(CPUAttentionBackend.get_builder_cls)
@@ -75,7 +75,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch, environment: Environment) -> Iter
     environment(HK_BACKEND="attention")
     monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
     loggers.info_once.cache_clear()
-    # Other tests of this process keep the wrappers that they know.
+    # other tests of this process keep the wrappers that they know
     monkeypatch.setattr(wrappers, "_wrapper_of", cache(wrappers._wrapper_of.__wrapped__))
     ObservingImpl.calls.clear()
     with restored():
@@ -87,8 +87,10 @@ Both = Callable[..., Any]
 
 @pytest.fixture(params=["before-hk", "after-hk"])
 def registered(request: pytest.FixtureRequest) -> Both:
-    """Registers a class of another plugin, before HK or after it; returns what vLLM then selects
-    for a layer."""
+    """Register another plugin's class, before HK or after it.
+
+    The function returned gives the class that vLLM then selects for a layer.
+    """
 
     def both(backend: Any, member: AttentionBackendEnum = CPU_ATTN) -> Any:
         if request.param == "after-hk":
@@ -120,7 +122,7 @@ def is_wrapped(backend: Any) -> bool:
 def test_one_that_is_left_alone(
     backend: Any, why: str, registered: Both, caplog: Any, counters: RouteCounters
 ) -> None:
-    """Its forward sees every step, and the log says why HK computes none."""
+    """The backend's forward sees every step, and the log says why HK computes none."""
     found = registered(backend)
     assert found is backend
     assert f"hk_backend: CPU_ATTN stays as it is: {why}" in caplog.text
@@ -131,7 +133,7 @@ def test_one_that_is_left_alone(
 
 
 def test_one_that_adds(registered: Both, caplog: Any, counters: RouteCounters) -> None:
-    """HK computes around it, and the log names it."""
+    """HK wraps a backend that only adds, and the log names it."""
     with caplog.at_level("INFO", "vllm.hk_vllm.attention"):
         found = registered(Adding)
     assert is_wrapped(found)
@@ -144,7 +146,7 @@ def test_one_that_adds(registered: Both, caplog: Any, counters: RouteCounters) -
 
 
 def test_a_forward_that_was_exchanged(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """In vLLM's own class, without the registry."""
+    """Another plugin may replace the method of vLLM's own class, without the registry."""
     monkeypatch.setattr(CPUAttentionBackendImpl, "forward", ObservingImpl.forward)
     found = wrappers._wrapper_of.__wrapped__("CPU_ATTN", CPU_ATTN.value)
     assert found is CPUAttentionBackend
@@ -152,7 +154,7 @@ def test_a_forward_that_was_exchanged(monkeypatch: pytest.MonkeyPatch, caplog: A
 
 
 def test_one_around_hk(monkeypatch: pytest.MonkeyPatch, counters: RouteCounters) -> None:
-    """It was derived from what the registry held after HK: both compute."""
+    """A backend derived from the registry's entry after HK runs, and HK computes inside of it."""
     register()
     hk = CPU_ATTN.get_class()
 
@@ -172,7 +174,7 @@ def test_one_around_hk(monkeypatch: pytest.MonkeyPatch, counters: RouteCounters)
 
 
 def test_custom(registered: Both, caplog: Any) -> None:
-    """A user asks for it by name: it stays the other plugin's, and CPU_ATTN is HK's."""
+    """A backend that users ask for as CUSTOM stays the other plugin's, and CPU_ATTN is HK's."""
     with caplog.at_level("INFO", "vllm.hk_vllm.attention"):
         found = registered(Adding, CUSTOM)
     assert is_wrapped(found)

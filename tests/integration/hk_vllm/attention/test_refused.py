@@ -1,8 +1,8 @@
-"""Layers, batches and calls that are the parent's: it computes them, and each is counted by its
-reason; HK_STRICT refuses to construct such layers.
+"""Layers, batches and calls that stay the parent's, each counted by its reason.
 
-Counted are layer calls and prefill tokens. Where the parent can compute the batch its result is
-checked against the reference; where it could not either, that it was called with the whole batch.
+HK_STRICT refuses to construct such layers. Layer calls and prefill tokens are counted. Where the
+parent can compute the batch, its result must equal the reference. Where it cannot, it must have
+been called with the whole batch.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def verdict_of(changes: dict[str, Any]) -> str:
 def test_a_cache_in_another_dtype(
     layer: Layer, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
-    """Its layer is served, and so are fresh rows, which do not read it."""
+    """HK serves the layer and its fresh rows, which do not read the cache."""
     assert verdict_of({"kv_cache_dtype": cache}) == ""
     monkeypatch.setattr(layer.impl, "_hk_cache_dtype", cache)
     monkeypatch.setattr(layer.impl, "_hk_kv_dtype", kv_dtype(cache, torch.float32))
@@ -155,7 +155,10 @@ def test_batches_only_the_parent_understands(
 def test_batches_that_say_less(
     layer: Layer, counters: RouteCounters, changes: dict[str, Any]
 ) -> None:
-    """No ranges; lengths on the device only, which is the host here: reading stalls nothing."""
+    """HK serves a batch without document ranges, or with lengths on a device that is the host.
+
+    It refuses one whose lengths are on a GPU only, since reading them would stall.
+    """
     batch = Batch(layer, MIXED)
     batch.run(**changes)
     batch.check()
@@ -169,7 +172,7 @@ def test_batches_that_say_less(
     "more", [{"method": "draft_model"}, {"method": "eagle", "parallel_drafting": True}], ids=str
 )
 def test_drafters_that_add_slots(counters: RouteCounters, more: dict[str, Any]) -> None:
-    """Their first pass has tokens that no engine's numbers tell from a prompt's."""
+    """A drafter's first pass has tokens that look like a prompt's in the engine's numbers."""
     layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, **more))
     batch = Batch(layer, MIXED)
     batch.forward(layer.builder.build_for_drafting(batch.common_metadata(), 0))
@@ -178,7 +181,7 @@ def test_drafters_that_add_slots(counters: RouteCounters, more: dict[str, Any]) 
 
 
 def test_adaptive_verification(counters: RouteCounters) -> None:
-    """The device trims drafts: where its rows begin is not what the host believes."""
+    """The device trims drafts, so that rows begin elsewhere than the host believes."""
     config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
     Batch(Layer(HK_CPU, config=config), MIXED).run_and_check()
     fell_back(counters, "adaptive verification", PREFILL)
@@ -187,7 +190,7 @@ def test_adaptive_verification(counters: RouteCounters) -> None:
 @pytest.mark.parametrize("build", ["drafting", "fast"])
 @pytest.mark.parametrize("method", ["eagle", "mtp"])
 def test_the_first_pass_of_a_drafter(counters: RouteCounters, build: str, method: str) -> None:
-    """Over the target's tokens, and without a word on which rows are prompts'."""
+    """A drafter's first pass computes the target's tokens, and does not mark prompts' rows."""
     layer = Layer(HK_CPU, config=with_drafts(vllm_config(), DRAFTS, method))
     batch = Batch(layer, [FRESH, VERIFY, EXTEND, SHORT_EXTEND])
     common = batch.common_metadata(is_prefilling=None)

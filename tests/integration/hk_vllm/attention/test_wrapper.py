@@ -1,5 +1,7 @@
-"""What a wrapper keeps of its parent: graphs, block tables, fusions, and metadata, which are built
-when somebody first looks at them, and only then."""
+"""A wrapper keeps its parent's graphs, block tables, fusions and metadata.
+
+Metadata are built when somebody first looks at them, and only then.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
 
 class GraphBuilder(CPUAttentionMetadataBuilder):
-    """A parent as GPU backends are: graphs, block tables that are exchanged, its own capture."""
+    """A parent like GPU backends, with graphs, exchanged block tables and its own capture."""
 
     _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.ALWAYS
     supports_update_block_table = True
@@ -138,7 +140,7 @@ def test_new_block_tables(
 
 
 def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None:
-    """Where the cache cannot be read the parent's rows have more tokens than rows."""
+    """If HK cannot read the cache, the parent computes some rows with several tokens."""
     layer = Layer(gpu_like)
     layer.builder._hk_cache_refusal = "an unreadable cache"
     batch = Batch(layer, [DECODE, EXTEND, FRESH])
@@ -151,7 +153,7 @@ def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None
 
 
 def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a refused layer are the parent's."""
+    """A layer that HK refuses has the parent's fusions."""
     impl = Layer(gpu_like).impl
     assert impl.fused_rope_kvcache_supported()
     assert impl.fused_qk_norm_rope_kvcache_supported()
@@ -167,7 +169,7 @@ def test_fusions(gpu_like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_vllms_chunked_local_attention(counters: RouteCounters) -> None:
-    """vLLM derives a builder from ours that cuts every request into rows of one chunk."""
+    """vLLM derives from HK's builder one that cuts every request into rows of one chunk."""
     rows = [Row(1, 69), Row(40, 50), Row(70), Row(64, 64)]
     outputs = []
     for backend in (HK_CPU, STOCK_CPU):
@@ -175,7 +177,7 @@ def test_in_vllms_chunked_local_attention(counters: RouteCounters) -> None:
         local = create_chunked_local_attention_backend(backend, BLOCK_SIZE)
         layer.builder = layer.new_builder(local.get_builder_cls())
         batch = Batch(layer, rows)
-        # only the chunk behind each token counts: the whole sequence must not give this
+        # only the chunk behind each token counts: attention over the whole sequence must differ
         outputs.append(batch.run()[: batch.num_tokens])
         with pytest.raises(AssertionError, match="out of bounds"):
             batch.check()
@@ -185,8 +187,10 @@ def test_in_vllms_chunked_local_attention(counters: RouteCounters) -> None:
 
 
 def test_in_vllms_fast_prefill(layer: Layer, counters: RouteCounters) -> None:
-    """vLLM derives a builder from ours that rebuilds the metadata, without the plan: it copies the
-    fields that the parent's dataclass declares."""
+    """vLLM derives from HK's builder one that rebuilds the metadata without HK's plan.
+
+    It copies only the fields that the parent's dataclass declares.
+    """
     fast = create_fast_prefill_custom_backend("Fast", layer.backend)
     layer.builder = layer.new_builder(fast.get_builder_cls())
     batch = Batch(layer, MIXED)
@@ -210,7 +214,7 @@ def test_a_microbatch_sees_only_its_rows(layer: Layer, counters: RouteCounters) 
 
 @dataclass
 class Metadata:
-    """As a parent's: a field without and one with a default, which the class has too."""
+    """Metadata like a parent's: fields without and with a default, which the class has too."""
 
     tokens: int
     blocks: int = 3
@@ -223,7 +227,7 @@ BUILT = Metadata(1, 7)
 
 
 class Made:
-    """A metadata that counts how often it is built."""
+    """Metadata that count how often they are built."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -271,13 +275,13 @@ def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
 
 def test_the_class_is_as_declared() -> None:
     class Of(AttentionMetadataBuilder[Metadata]):
-        """Says what it builds."""
+        """A builder that says which metadata it builds."""
 
     class Inherits(Of):
-        """Says nothing itself."""
+        """A builder that inherits what it builds."""
 
     class Silent(AttentionMetadataBuilder):  # type: ignore[type-arg]
-        """Says nothing: then all is built at once."""
+        """A builder that does not say what it builds: everything is built at once."""
 
     assert metadata_class_of(Of) is metadata_class_of(Inherits) is Metadata
     assert metadata_class_of(Silent) is None
@@ -295,7 +299,7 @@ def test_the_batch_is_that_of_the_moment(layer: Layer) -> None:
 
 
 def test_captures_and_drafts_are_built_at_once(gpu_like: Any) -> None:
-    """What is captured may not wait, and a draft's steps follow each other on the device."""
+    """A capture may not wait, and a draft's steps follow each other on the device."""
     layer = Layer(gpu_like)
     common = Batch(layer, [FRESH, FRESH]).common_metadata()
     assert not is_built(layer.builder.build(0, common)), "the control"

@@ -1,4 +1,4 @@
-"""The process that forks engines."""
+"""A fixture that ends the process from which engines are forked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.integration.hk_vllm.e2e.engine import FORKS
 
 @pytest.fixture(scope="session", autouse=True)
 def end_of_forks() -> Iterator[None]:
-    """It ends with the session's last test."""
+    """End that process with the session's last test."""
     yield
     FORKS.stop()

@@ -15,22 +15,22 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }
-EAGER = {"TORCHDYNAMO_DISABLE": "1"}  # or vLLM's sampler compiles a helper for 15 s
+EAGER = {"TORCHDYNAMO_DISABLE": "1"}  # else vLLM's sampler compiles a helper for 15 s
 COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
 SPAWNED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 RUNNER = "tests.integration.hk_vllm.e2e.runner"
 CACHE = tempfile.TemporaryDirectory(prefix="vllm-cache-")
-"""Empty when the session begins; what vLLM finds out of a model's class, it finds out once."""
+"""A folder for caches, empty when the session begins. vLLM looks into a model's class only once."""
 MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
-"""Who computes a layer is decided by this machine's times."""
+"""This machine's times decide who computes a layer."""
 FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 
 def serve(
     scenarios: Iterable[Scenario], folder: Path, environment: dict[str, str], runner: str = RUNNER
 ) -> Engines:
-    """`scenarios`, each by a vLLM engine in a process of its own, started when it is asked for."""
+    """Engines of `scenarios`, each in a process that starts when its answers are first read."""
 
     def start(scenario: Scenario) -> Served:
         return engine.serve(FORKS, scenario, folder, environment, runner)

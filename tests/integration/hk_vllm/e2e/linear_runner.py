@@ -1,5 +1,7 @@
-"""One engine under what vLLM does to weights: asked without and with a LoRA adapter, and once more
-after its weights were reloaded from another checkpoint."""
+"""Asks one engine without and with a LoRA adapter, and again with reloaded weights.
+
+The new weights come from another checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def asked(llm: Any, case: dict[str, Any], **arguments: Any) -> list[dict[str, An
         temperature=0,
         max_tokens=8,
         ignore_eos=True,
-        logprobs=0,  # of a prompt vLLM has none here: with LoRA on a CPU it fails at them
+        logprobs=0,  # none for prompts: with LoRA on a CPU vLLM fails at those
         detokenize=False,
     )
     prompts = [{"prompt_token_ids": tokens} for tokens in case["prompts"]]

@@ -1,7 +1,7 @@
-"""Serves a scenario with a vLLM engine, in a fork (shared/e2e/forks.py); writes down what it saw.
+"""Serves a scenario with a vLLM engine, in a fork (shared/e2e/forks.py), and writes what it saw.
 
-The environment decides whether HK is in it. vLLM is imported inside functions: spawned workers
-import this module too.
+The environment decides whether HK is in it. vLLM is imported inside functions, because spawned
+workers import this module too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VLLM = (
     "vllm.model_executor.models.llama",
     "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
 )
-"""Without a plugin: vLLM loads those with an engine."""
+"""Modules of vLLM to import before the fork, but no plugin: vLLM loads those with an engine."""
 MODEL = "LlamaForCausalLM"
 DEFAULTS: dict[str, Any] = {
     "enforce_eager": True,
@@ -50,7 +50,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def prepare() -> None:
-    """Before the process forks: what every engine needs."""
+    """Import what every engine needs, before the process forks."""
     hide_instructions()
     for module in VLLM:
         importlib.import_module(module)
@@ -58,23 +58,23 @@ def prepare() -> None:
 
 
 def start_engines_quickly() -> None:
-    """What every engine's start repeats, done once."""
+    """Do once what every engine's start would repeat."""
     from vllm.model_executor.models import registry
     from vllm.platforms import current_platform
 
     elsewhere, registry._run_in_subprocess = registry._run_in_subprocess, lambda work: work()
-    registry._try_inspect_model_cls(MODEL, registry.ModelRegistry.models[MODEL])  # and keeps it
-    registry._run_in_subprocess = elsewhere  # one that would import vLLM again
-    current_platform.register_triton_kernel_overrides()  # searches all that was imported
+    registry._try_inspect_model_cls(MODEL, registry.ModelRegistry.models[MODEL])  # keeps the result
+    registry._run_in_subprocess = elsewhere  # vLLM's own would import vLLM again
+    current_platform.register_triton_kernel_overrides()  # searches all imported modules
     type(current_platform).register_triton_kernel_overrides = staticmethod(lambda: None)
-    gc.unfreeze = lambda: None  # an engine that ends collects all that was imported, four times
+    gc.unfreeze = lambda: None  # an engine that ends would collect all imported objects, four times
 
 
 def main(asked: Path, answered: Path) -> None:
     import torch
 
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # read when torch was imported, as
-    torch._dynamo.config.disable = os.environ.get("TORCHDYNAMO_DISABLE") == "1"  # was this
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch read this at its import
+    torch._dynamo.config.disable = os.environ.get("TORCHDYNAMO_DISABLE") == "1"  # likewise
     save([serve(scenario) for scenario in load(Scenario, asked)], answered)
 
 
@@ -99,7 +99,7 @@ def serve(scenario: Scenario) -> ScenarioResult:
 
 
 def serve_round(llm: Any, item: Round) -> RoundResult:
-    """One `generate`, with its fault in place while it runs."""
+    """Serve one `generate`, with the round's fault in place while it runs."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(
@@ -140,7 +140,7 @@ def answer(output: Any) -> Answer:
 
 @contextmanager
 def watched(llm: Any) -> Iterator[list[Batch] | None]:
-    """The composition of every step, taken from the scheduler, if it is in this process."""
+    """Note the composition of every step, taken from the scheduler, if it is in this process."""
     core = getattr(llm.llm_engine.engine_core, "engine_core", None)
     if core is None:
         yield None

@@ -1,4 +1,4 @@
-"""What can be broken in vLLM before an engine starts, and what in HK (shared/e2e/sabotage.py)."""
+"""Faults to put into vLLM before an engine starts, beside those in HK (shared/e2e/sabotage.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parent_outside_contract() -> None:
 
 
 def float32_everywhere() -> None:
-    """vLLM's quantisation methods take float32 models, which most say they do not.
+    """Let vLLM's quantisation methods take float32 models, which most of them refuse.
 
     In float32 an answer differs from the truth by what is wrong, not by what is rounded.
     """

@@ -1,5 +1,8 @@
-"""Linear layers in running engines: checkpoints of other tools and of ours, rotated ones, faults,
-and weights that are quantised while they are loaded (shared/e2e/linear_cases.py)."""
+"""Linear layers in running engines, by the cases of shared/e2e/linear_cases.py.
+
+Cases are checkpoints of other tools and of ours, rotated ones, faults, and weights that are
+quantised while they are loaded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from tests.integration.shared.linear.devices import GFX950, unserved
 
 
 def online(name: str, options: dict[str, str]) -> dict[str, object]:
-    """How a user gives options to `--quantization hk_...`."""
+    """Arguments with which a user gives options to `--quantization hk_...`."""
     overrides = {"quantization_config_dict_json": json.dumps(options)} if options else {}
     return {"quantization": name, "hf_overrides": overrides}
 
@@ -51,7 +54,7 @@ QUICK = (
     *("fp8-static", "fp8-block", "ct-channel-token", "ct-channel-weight-only", "ct-mxfp4"),
     *("quark-mxfp6_e2m3", "modelopt-fp8", "hk-mxfp4"),
 )
-"""One of each way through vLLM; the others are slow tests."""
+"""One scheme for each way through vLLM; the others are slow tests."""
 QUICK_HALF = ("fp8-dynamic", "quark-mxfp6_e3m2-weight-only")
 HALF = [scheme.name for scheme in SCHEMES.values() if "float16" in scheme.dtypes]
 QUICK_ON_GFX950 = ("fp8-block", "ct-channel-token")
@@ -102,7 +105,7 @@ def test_a_case(item: Case, engines: Engines, checkpoint: Checkpoint, folder: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("item", [OnGfx950(HOW, "ct-channel-token", IN_GRAPHS)], ids=["graphs"])
 def test_in_graphs_vllm_rounds(item: OnGfx950, checkpoint: Checkpoint, folder: Path) -> None:
-    """By its own quantiser, which Inductor fuses with the norm before it."""
+    """vLLM's own quantiser rounds, fused by Inductor with the norm before it."""
     engines = serve(item.scenarios(checkpoint, folder), folder / "linear-graphs", {})
     item.check(engines.of, item.made(checkpoint, folder))
     assert engines.of(str(item)).lines("saved AOT compiled function"), "nothing was compiled"

@@ -1,8 +1,7 @@
-"""What `hk-backend quantize` makes of SmolLM2 predicts a text nearly as well as the original does,
-through vLLM's server.
+"""Checkpoints of `hk-backend quantize` predict a text nearly as well as the original, SmolLM2.
 
-The text is Newton's Opticks as apache-tvm-ffi, which vLLM requires, ships it: its first 16,384
-tokens are calibrated on, 20,480 of the others measured.
+vLLM's server computes the perplexities. The text is Newton's Opticks, from apache-tvm-ffi, which
+vLLM requires. Its first 16,384 tokens serve for calibration, and 20,480 of the others are measured.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ GOALS = {
     "mxfp8": (Settings("mxfp8", method="gptq", rotation=64), 1.03),
     "fp8": (Settings("fp8", method="gptq"), 1.015),
 }
-"""Each format by gptq, and what it may make of the original's perplexity."""
+"""Each format by gptq, and the factor that it may put on the original's perplexity."""
 
 
 def opticks() -> Path:
@@ -39,7 +38,7 @@ def opticks() -> Path:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PerplexityResult]:
-    """By the checkpoint's name."""
+    """Results of the perplexity measurement, by the checkpoint's name."""
     folder, text, original = tmp_path_factory.mktemp("perplexity"), opticks(), smollm2()
     for name, (settings, _) in GOALS.items():
         Job(original, folder / name, replace(settings, calibration=text)).run()

@@ -1,5 +1,7 @@
-"""Engines of which there is one: stock, spawned, split over ranks, under torch.compile, and with
-something in HK's way; and engines that serve a kind of traffic."""
+"""Engines that run in one variant only, and engines under each kind of traffic.
+
+The former are stock, spawned, split over ranks, under torch.compile, or with something in HK's way.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ SINGLES = singles.SINGLES | {
 
 @pytest.fixture(scope="module")
 def served(checkpoint: Checkpoint, folder: Path) -> Reader:
-    """What one of `SINGLES` left behind."""
+    """A reader of what each engine of `SINGLES` left behind."""
     model = checkpoint("tiny-64")
     asked = (single.asked(name, model, CHUNKED) for name, single in SINGLES.items())
     return serve(asked, folder / "singles", {}).of
@@ -73,7 +75,7 @@ def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) 
 
 @pytest.mark.engine_proof
 def test_strict_refuses_to_start(served: Reader) -> None:
-    """HK_STRICT=1: a layer that would fall back is an error that says why."""
+    """HK_STRICT=1 makes an error of a layer that would fall back, and the error says why."""
     error = served("strict").error
     assert "HK_STRICT=1" in error
     assert "hk_backend._cpu cannot be loaded" in error
@@ -97,14 +99,14 @@ def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
     [pytest.param("spawned", 1, marks=pytest.mark.engine_proof), ("tensor-parallel", 2)],
 )
 def test_long(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) -> None:
-    """Chunked prefill, a cached prefix, and a fault that shows, in every rank."""
+    """Every rank has chunked prefill, a cached prefix, and a fault that shows."""
     assert_long(served(name), ranks, checkpoint("tiny-64"))
     result = served(name).only
-    # what each rank must have computed: all but cached tokens and single ones left over
+    # each rank computes all but cached tokens and single ones left over
     asked = [answer for item in result.rounds for answer in item.answers]
     new_tokens = sum(len(answer.prompt) - answer.cached_tokens for answer in asked)
     for before, worker in zip(result.start, result.rounds[-1].workers, strict=True):
-        linear = worker.routes["linear"]  # each rank's shards of every layer, and of the LM head
+        linear = worker.routes["linear"]  # shards of every layer, and of the LM head
         assert (linear["layers"], linear["layers_left"]) == (4 * TINY_LAYERS + 1, {})
         assert linear["tokens"] > 0
         warm_up = before.routes.get("attention", {"tokens": 0})["tokens"]
@@ -119,7 +121,7 @@ def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
 
 @pytest.mark.engine_proof
 def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
-    """The same answers from a model that went through torch.compile."""
+    """A model that went through torch.compile gives the same answers."""
     result = served("compiled").only
     assert served("compiled").lines("saved AOT compiled function"), "nothing was compiled"
     assert_routed(result)
@@ -130,19 +132,19 @@ def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
         assert_true_answers(item.answers, checkpoint("tiny-64"))
 
 
-# -- traffic of each kind, as transformers and stock vLLM serve it, by HK
+# -- traffic of each kind: HK's answers are those of transformers and stock vLLM
 
 
 def traffic(kind: str, prompts: Prompts) -> tuple[dict[str, Any], list[Round]]:
     """The engine's arguments and its rounds."""
-    if kind == "preempted":  # a cache too small: some requests are thrown out and computed again
+    if kind == "preempted":  # a small cache: some requests are computed twice
         engine = {"num_gpu_blocks_override": 10, "max_model_len": 256, "max_num_seqs": 4}
         asked = prompts.of([61, 45, 64, 50])
         rounds = [Round(asked, max_tokens=60, teacher_forced=False)]
         return {**engine, "max_num_batched_tokens": 256}, rounds
     if kind == "prefix":
-        # vLLM reads no cached prefix for a prompt that is scored: what comes after the prefix is
-        # scored through many prompts that end at different places, by the tokens they generate
+        # vLLM reads no cached prefix for a prompt that is scored. So many prompts that end at
+        # different places score what comes after the prefix, by the tokens they generate.
         return PREFIX, prefix_rounds(prompts)
     rounds = [Round(prompts.of(prompts.lengths()))]
     if kind == "chunked":
@@ -177,13 +179,13 @@ HALF = [
 
 @pytest.fixture(scope="module")
 def stock(checkpoint: Checkpoint, folder: Path) -> Engines:
-    """The cases in half precision, by vLLM alone."""
+    """Engines of vLLM alone for the cases in half precision."""
     return serve((of_case(case, checkpoint) for case in HALF), folder / "stock", {})
 
 
 @pytest.fixture(scope="module")
 def hk(checkpoint: Checkpoint, folder: Path) -> Engines:
-    """All cases, by HK."""
+    """Engines with HK for all cases."""
     return serve((of_case(case, checkpoint) for case in FLOAT32 + HALF), folder / "hk", HK)
 
 

@@ -1,6 +1,8 @@
-"""One engine with HK under all traffic: chunked prompts, a cached prefix, preemption, and faults,
-each of which must show. In float32, so that an answer differs from the truth by what is wrong.
-And one whose weights change."""
+"""One engine with HK under all traffic, and one whose weights change.
+
+Traffic has chunked prompts, a cached prefix, preemption, and faults that must all show. The engine
+computes in float32, so that an answer differs from the truth by what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ ENGINE = {
     "num_gpu_blocks_override": 26,
     "enable_prefix_caching": True,
 }
-"""Prompts are cut into pieces of at most 80 tokens that share steps with decodes; the cache is too
-small for four long requests. A prompt that is scored reads no cached prefix: no round finds what a
+"""Prompts are cut into pieces of at most 80 tokens that share steps with decodes. The cache is too
+small for four long requests. A scored prompt reads no cached prefix, so that no round finds what a
 fault has left behind."""
 FAULTY_LENGTHS = [31, 128, 200, 333]
 
 
 def asked(prompts: Prompts) -> dict[str, list[Round]]:
-    """The engine's rounds by what they are there for, in their order."""
+    """The engine's rounds, in their order, by their purpose."""
     chunks, faulty = prompts.of(prompts.lengths()), prompts.of(FAULTY_LENGTHS)
     long = prompts.of([150, 140, 160, 145])
     return {
@@ -72,7 +74,7 @@ def result(checkpoint: Checkpoint, folder: Path) -> ScenarioResult:
 
 @pytest.fixture(scope="module")
 def parts(result: ScenarioResult, checkpoint: Checkpoint) -> dict[str, list[RoundResult]]:
-    """The results as `asked` names them."""
+    """The results, under the names of `asked`."""
     left = iter(result.rounds)
     counts = {name: len(part) for name, part in asked(Prompts(MODEL, checkpoint(MODEL))).items()}
     return {name: [next(left) for _ in range(count)] for name, count in counts.items()}
@@ -80,7 +82,7 @@ def parts(result: ScenarioResult, checkpoint: Checkpoint) -> dict[str, list[Roun
 
 @pytest.mark.parametrize("name", ["chunked", "prefix", "preempted", "healed"])
 def test_answers(name: str, parts: dict[str, list[RoundResult]], checkpoint: Checkpoint) -> None:
-    """Greedy tokens and log-probabilities of transformers; also after all faults."""
+    """Greedy tokens and log-probabilities are those of transformers, even after all faults."""
     for item in parts[name]:
         assert_true_answers(item.answers, checkpoint(MODEL))
 
@@ -96,7 +98,7 @@ def test_the_engine_met_all_traffic(parts: dict[str, list[RoundResult]]) -> None
 
 
 def test_hk_computed_it(result: ScenarioResult) -> None:
-    """Every token that the scheduler counts, and every linear layer."""
+    """HK computes every token that the scheduler counts, and every linear layer."""
     assert_routed(result)
     assert_all_by_hk(result)
 
@@ -124,7 +126,7 @@ RANK, ALPHA = 4, 8
 
 @pytest.fixture(scope="module")
 def checkpoints(folder: Path) -> dict[str, str]:
-    """The model, and what each way of serving it must amount to, as plain float32 checkpoints."""
+    """Plain float32 checkpoints of the model, and of the weights that each way must amount to."""
     base = folder / "linear"
     model = tiny_llama(base, 64)
     adapter = make_adapter(base / "adapter")
@@ -138,7 +140,7 @@ def checkpoints(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
-    """What an engine answered with LoRA, and with other weights (linear_runner.py)."""
+    """The answers of one engine with LoRA, and with other weights (linear_runner.py)."""
     case, answered, log = (folder / "linear" / name for name in ("case", "answers", "log"))
     case.write_text(json.dumps(checkpoints | {"prompts": random_prompts([3, 40, 130], seed=5)}))
     FORKS.run("tests.integration.hk_vllm.e2e.linear_runner", [case, answered], log, HK)
@@ -154,20 +156,20 @@ def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
 def test_weights(
     served: str, truth: str, results: dict[str, Any], checkpoints: dict[str, str]
 ) -> None:
-    """A packed layer under a LoRA adapter, and with weights that were reloaded in place."""
+    """A packed layer works under a LoRA adapter, and with weights that were reloaded in place."""
     answers = [Answer(**item) for item in results[served]]
     assert_true_answers(answers, checkpoints[truth])
     linear = results["routes"]["linear"]
     assert linear["layers"] == 4 * TINY_LAYERS + 1
     assert linear["layers_left"] == {}
     assert linear["calls"] > 0
-    if truth != "model":  # or it had gone unnoticed
+    if truth != "model":  # the change of weights must show
         with pytest.raises(AssertionError, match="log-probability"):
             assert_true_logprobs(answers, checkpoints["model"])
 
 
 def make_adapter(path: Path) -> dict[str, torch.Tensor]:
-    """A LoRA adapter for two projections of every block; what it adds to their weights."""
+    """Make a LoRA adapter for two projections of each block; return what it adds to weights."""
     path.mkdir(parents=True)
     generator = torch.Generator().manual_seed(3)
     tensors, added = {}, {}

@@ -14,9 +14,9 @@ from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE
 class Parent:
     """One backend with one physical layout.
 
-    `member`: of vLLM's registry. `layout`: a name of KVCacheLayout, the order in memory of
-    layers, blocks, head slots, tokens (N), content. `kernel_block_size`: tokens of a block as
-    the kernels see it; the cache manager's `block_size` may be a multiple.
+    `member`: the backend's name in vLLM's registry. `layout`: a name of KVCacheLayout, the order in
+    memory of layers, blocks, head slots, tokens (N), content. `kernel_block_size`: tokens of a
+    block as the kernels see it; the cache manager's `block_size` may be a multiple.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Parent:
         return f"hk_vllm.attention.backend.HK_{self.member}"
 
     def install(self) -> None:
-        """Let this machine's platform choose HK's where it would choose CPU_ATTN, from now on.
+        """Let this machine's platform choose HK's backend in place of CPU_ATTN, from now on.
 
         The kernels beneath it must have been replaced (torch_kernels.py).
         """
@@ -51,9 +51,9 @@ class Parent:
         _cached_get_attn_backend.cache_clear()
 
     def answer_shuffled(self, patch: pytest.MonkeyPatch) -> None:
-        """What AITER_FA asks before it lays out, writes or reads its cache.
+        """Answer AITER_FA's question about its cache, before it lays out, writes or reads it.
 
-        vLLM answers from VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT where AITER's library can run.
+        The answer is vLLM's own where AITER's library can run: VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT.
         """
         from vllm._aiter_ops import rocm_aiter_ops
 
@@ -76,11 +76,11 @@ PARENTS = {
         # [B, H, N, 2D] again
         Parent("unified", "ROCM_AITER_UNIFIED_ATTN", "LBHNC", 64, 64),
         Parent("triton-nhd", "TRITON_ATTN", "LBNHC", 16, 16),
-        # and with the layers of a block side by side: a block's stride spans them all
+        # the layers of a block side by side: a block's stride spans them all
         Parent("triton-layers-in-blocks", "TRITON_ATTN", "BLNHC", 16, 16),
     )
 }
-"""As engines serve them; of each backend the one that vLLM chooses with no flag is among them."""
+"""Parents as engines serve them. vLLM's choice without a flag, for each backend, is among them."""
 
 LAYER_PARENTS = [
     *(
@@ -91,4 +91,4 @@ LAYER_PARENTS = [
     Parent("unified-planes", "ROCM_AITER_UNIFIED_ATTN", "LHBNC"),
     Parent("triton-hnd", "TRITON_ATTN", "LBHNC"),
 ]
-"""For single layers (rocm_layer.py), whose blocks have one size."""
+"""Parents for single layers (rocm_layer.py), whose blocks have one size."""

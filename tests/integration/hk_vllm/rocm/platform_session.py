@@ -1,10 +1,11 @@
-"""vLLM's real ROCm platform in a process with one GPU: what its selector chooses for many attention
-layers, and on gfx950 the kernel of a linear layer of every checkpoint. JSON on stdout.
+"""Finds the choices of vLLM's real ROCm platform in a process with one GPU: JSON on stdout.
 
     python -m tests.integration.hk_vllm.rocm.platform_session gfx942 [--aiter]
 
-Three times, with the plugin loaded by vLLM's own loader: as vLLM came, with HK_BACKEND=0, with
-HK_BACKEND=1. What gfx950 serves is asked of its code objects; nothing is computed.
+vLLM's selector chooses for many attention layers, and on gfx950 vLLM also chooses a kernel for a
+linear layer of every checkpoint. It does so three times, with the plugin loaded by vLLM's own
+loader: as vLLM came, with HK_BACKEND=0, with HK_BACKEND=1. The code objects say what gfx950 serves;
+nothing is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ROCM_BACKENDS = ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITO
 AITER_FA_MODULE = "vllm.v1.attention.backends.rocm_aiter_fa"
 NO_AITER_FA = "sinks, without rocm_aiter_fa"
 LAYERS: dict[str, dict[str, Any]] = {
-    NO_AITER_FA: {"has_sink": True},  # first: a class that has been made once is kept
+    NO_AITER_FA: {"has_sink": True},  # first: vLLM keeps a class that it has made
     "plain": {},
     "head 64 in fp16": {"head_size": 64, "dtype": "float16"},
     "head 256": {"head_size": 256},
@@ -45,8 +46,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "decode context parallel": {"use_dcp": True},
     "mla": {"use_mla": True, "head_size": 576},
 }
-"""Fields of AttentionSelectorConfig (dtype by name): every reason for which the automatic order
-passes a backend over, and layers of no backend."""
+"""Fields of AttentionSelectorConfig (dtype by name). They cover every reason for which the
+automatic order passes a backend over, and layers of no backend."""
 NO_FLAG, CUSTOM = "no flag", "CUSTOM"
 CASES = [(NO_AITER_FA, NO_FLAG)] + [
     (layer, flag)
@@ -57,7 +58,7 @@ CASES = [(NO_AITER_FA, NO_FLAG)] + [
 
 
 def select(layer: str, flag: str) -> dict[str, Any]:
-    """What the platform answers for one layer, and the class that the layer then gets."""
+    """The platform's answer for one layer, and the class that the layer then gets."""
     import torch
     from vllm.config import AttentionConfig, VllmConfig, set_current_vllm_config
     from vllm.platforms import current_platform
@@ -82,7 +83,7 @@ def select(layer: str, flag: str) -> dict[str, Any]:
 
 
 def describe(backend: Any) -> dict[str, Any]:
-    """What vLLM reads from a backend class."""
+    """The facts that vLLM reads from a backend class."""
     builder, impl = backend.get_builder_cls(), backend.get_impl_cls()
     return {
         "name": backend.get_name(),
@@ -104,7 +105,7 @@ def lineage(cls: type) -> list[str]:
 
 
 def load_plugins(hk_backend: str) -> None:
-    """What a vLLM process does at its start, with `HK_BACKEND` set to a value."""
+    """Load plugins as a vLLM process does at its start, with this value of HK_BACKEND."""
     import vllm.plugins
 
     from hk_backend.config import get_config
@@ -118,7 +119,7 @@ def load_plugins(hk_backend: str) -> None:
 # -- linear layers
 
 KERNELS = ("fp8_linear", "linear_kernel", "kernel", "ocp_mx_linear")
-"""Where vLLM's methods keep a layer's kernel."""
+"""Attributes in which vLLM's methods keep a layer's kernel."""
 
 
 def lists() -> dict[str, list[str]]:
@@ -152,7 +153,7 @@ def layer(config: dict[str, Any]) -> dict[str, str]:
 
     os.environ["HK_DEVICE"] = GFX950
     get_config.cache_clear()
-    emulated_device("gfx950").memory.tensors_on = "cuda"  # as this platform's tensors say
+    emulated_device("gfx950").memory.tensors_on = "cuda"  # this platform's tensors are there
     try:
         made = merged(config_of(config), torch.bfloat16, K, WIDTHS)
     except Exception as error:

@@ -1,7 +1,7 @@
 """Sessions of vLLM on its ROCm platform (rocm_platform.py), each in a process of its own.
 
-These are forks of one process (shared/e2e/forks.py) that has imported what vLLM imports of others,
-which takes most of the time, and nothing of vLLM.
+They are forks of one process (shared/e2e/forks.py), which has imported nothing of vLLM. It has
+imported the libraries under vLLM, since those take most of the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OF_OTHERS = (
     *("transformers.models.auto.image_processing_auto", "compressed_tensors.config"),
     *("openai.types.responses", "fastapi", "aiohttp", "requests", "xgrammar"),
 )
-"""Modules that vLLM's import takes longest for."""
+"""Modules of other projects that take most of the time of vLLM's import."""
 SESSIONS = "tests.integration.hk_vllm.rocm"
 FORKS = Forks(f"{SESSIONS}.pretending", {})
 FOLDER = tempfile.TemporaryDirectory(prefix="rocm-sessions-")
@@ -44,7 +44,7 @@ def main(asked: Path, answered: Path) -> None:
 
 
 def answers_of(session: str, *arguments: str, aiter: bool | None = None, **variables: str) -> Any:
-    """What the module `session` of this folder writes, as JSON.
+    """The JSON that the module `session` of this folder writes.
 
     Args:
         aiter: VLLM_ROCM_USE_AITER; None: not set.

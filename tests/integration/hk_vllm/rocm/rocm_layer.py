@@ -29,7 +29,7 @@ from tests.integration.hk_vllm.rocm.torch_kernels import FP8
 
 FP8_NAN = 0x7F
 SCALES = (0.5, 2.0)
-"""Of an FP8 cache's keys and values; powers of two, so that scaling rounds nothing."""
+"""Scales of an FP8 cache's keys and values: powers of two, so that scaling rounds nothing."""
 
 
 def rocm_layer(
@@ -68,7 +68,7 @@ def rocm_layer(
 
 
 def set_scales(module: Any) -> None:
-    """Of an FP8 cache: the checkpoint's, if it has some, or the engine's own."""
+    """Set the scales of an FP8 cache: the checkpoint's, if it has some, or the engine's own."""
     checkpoint = getattr(module, "quant_method", None)
     if checkpoint is None:
         module._k_scale.fill_(SCALES[0])
@@ -80,7 +80,7 @@ def set_scales(module: Any) -> None:
 
 
 def round_to_fp8(batch: Batch, parent: Parent) -> None:
-    """Keys and values of a batch become what an FP8 cache holds of them, new ones included.
+    """Round keys and values of a batch, new ones included, to the numbers that an FP8 cache holds.
 
     AITER's shuffled kernels take every scale for 1 (`reshape_and_cache_shuffle_kernel`).
     """

@@ -33,7 +33,7 @@ def pretend(arch: str, aiter: bool) -> None:
 
 
 def _pass_for_a_rocm_build() -> None:
-    """vLLM takes itself for a CPU build, and wants its CPU platform, if its version says "cpu"."""
+    """Let vLLM's version say "rocm": with "cpu" it takes itself for a CPU build."""
     version = importlib.metadata.version
 
     def version_of(distribution_name: str) -> str:
@@ -55,7 +55,7 @@ def stub_module(name: str, **names: Any) -> types.ModuleType:
 
 def _stub_amdsmi(arch: str) -> None:
     def nothing(*args: object) -> None:
-        """Initialise, shut down, ask for links: no driver to ask."""
+        """Initialise, shut down or ask for links, without a driver."""
 
     sys.modules["amdsmi"] = stub_module(
         "amdsmi",

@@ -1,6 +1,6 @@
-"""Serves a scenario over a parent of parents.py: as e2e/runner.py, with that parent in place.
+"""Serves a scenario over a parent of parents.py, like e2e/runner.py with that parent in place.
 
-A scenario's name begins with that of the parent.
+A scenario's name begins with the parent's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(asked: Path, answered: Path) -> None:
     import vllm
     from vllm.plugins import load_general_plugins
 
-    load_general_plugins()  # before anything is put over what it registers
+    load_general_plugins()  # first, since the parent replaces what these register
     [scenario] = load(Scenario, asked)
     torch_kernels.install()
     parent = PARENTS[scenario.name.partition(" ")[0]]
@@ -30,7 +30,7 @@ def main(asked: Path, answered: Path) -> None:
 
 
 def checked(parent: Parent) -> Any:
-    """`vllm.LLM`, refusing to serve if the engine's cache is not the one that `parent` names."""
+    """`vllm.LLM` with a check that the engine's cache has the layout and blocks of `parent`."""
     from vllm.entrypoints.llm import LLM
 
     class CheckedLLM(LLM):  # type: ignore[misc]

@@ -1,5 +1,7 @@
-"""A whole engine with a draft model, which is the target itself, its prompts' attention computed by
-MI355X machine code. As test_engines.py."""
+"""A whole engine with a draft model, whose prompts' attention MI355X machine code computes.
+
+The draft model is the target itself. The engines are those of test_engines.py.
+"""
 
 from __future__ import annotations
 
@@ -55,15 +57,17 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
 
 @pytest.mark.engine_proof
 def test_rows(served: Engines) -> None:
-    """The prompts' are HK's, those that verify drafts the parent's, in the same steps too, as is
-    all of the drafter's first pass; and a fault that takes them is seen."""
+    """HK computes the prompts' rows, and the parent those that verify drafts, side by side.
+
+    The parent also computes the drafter's first pass. A fault that gives its rows to HK is seen.
+    """
     found = served[DRAFTED]
     before = found.start[0]
     *healthy, faulty = found.rounds
     for item in healthy:
         assert_split(item, before)
         [before] = item.workers
-    # of the prompts in a step at most one has been begun before: the others verify
+    # one prompt of a step at most was begun before: the other rows verify
     assert any(step.fresh and step.extends > 1 for step in healthy[0].batches or [])
     assert all(answer.cached_tokens for answer in healthy[-1].answers)
     assert faulty.workers[0].mutated_calls > before.mutated_calls
@@ -73,8 +77,11 @@ def test_rows(served: Engines) -> None:
 
 @pytest.mark.engine_proof
 def test_tokens(served: Engines, checkpoint: str) -> None:
-    """Those of the engine without drafts, and greedy, but for rounding: where the engine takes
-    another token than the truth, its own is less likely by at most the errors of these two."""
+    """The engine gives the tokens of the engine without drafts: greedy ones, but for rounding.
+
+    It may take another token than the truth's. That one is less likely by at most the errors of the
+    two engines.
+    """
     found, alone = served[DRAFTED], served[ALONE]
     healthy = replace(found, rounds=found.rounds[: len(ROUNDS)])
     assert_same_numbers(healthy, alone, checkpoint)
@@ -86,7 +93,7 @@ def test_tokens(served: Engines, checkpoint: str) -> None:
 
 
 def assert_split(item: RoundResult, before: Worker) -> None:
-    """What HK counted of the round is what the scheduler made of it."""
+    """Hold that HK counted what the scheduler made of the round."""
     [after] = item.workers
     counted = tokens_of(after) - tokens_of(before)
     prompts = TINY_LAYERS * sum(len(of.prompt) - of.cached_tokens for of in item.answers)
@@ -98,7 +105,7 @@ def assert_split(item: RoundResult, before: Worker) -> None:
 
 
 def tokens_of(worker: Worker) -> Counter[str]:
-    """By HK, and by the parent for each reason."""
+    """Number of tokens that HK computed, and of the parent's for each reason."""
     attention = worker.routes.get("attention", {"tokens": 0, "fallbacks": {}})
     left = {why: tally["tokens"] for why, tally in attention["fallbacks"].items()}
     return Counter({HK: attention["tokens"], **left})

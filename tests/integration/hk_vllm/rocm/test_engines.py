@@ -1,8 +1,8 @@
 """vLLM engines over every ROCm cache layout: chunked prefill and prefix caching, through HK.
 
-The platform is this machine's CPU; the attention backend is one of vLLM's ROCm backends, with
-torch functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine
-code, over the model's dtype or an FP8 cache with a checkpoint's scales. All but the last engine are
+The platform is this machine's CPU. The attention backend is one of vLLM's ROCm backends, with torch
+functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine code,
+over the model's dtype or an FP8 cache with a checkpoint's scales. All but the last engine are
 proofs.
 """
 
@@ -56,7 +56,7 @@ ENGINE = {
     "num_gpu_blocks_override": 96,
 }
 """Prompts are cut into pieces of at most 64 tokens, which share their steps with decodes. Prefixes
-are cached: that is vLLM's default."""
+are cached, which is vLLM's default."""
 DEVICES = ("emulated:gfx950", "cpu")
 READ_IN_PLACE = (
     ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
@@ -66,15 +66,15 @@ READ_IN_PLACE = (
     ("aiter-fa-planes", 64),  # HND: a plane per head
     ("unified", 64),
     ("triton-nhd", 64),  # NHD
-    ("aiter-fa-shuffled", 64),  # the same K, V [B, H, N/x, D, x]
+    ("aiter-fa-shuffled", 64),  # K of rocm-attn, V [B, H, N/x, D, x]
 )
-"""Parents, and head sizes, whose caches the GPU kernels read."""
+"""Parents whose caches the GPU kernels read, with head sizes."""
 SPLIT = ("rocm-attn", "aiter-fa-shuffled")
 OVER_FP8 = ("rocm-attn", "triton-nhd")
-"""A split cache, vLLM's default, and one of rows."""
+"""Parents for FP8: a split cache, which is vLLM's default, and one of rows."""
 CODES = Cache(*(stored(torch.float8_e4m3fn, scale) for scale in SCALES))
-"""The truth's. HK computes a prompt's first chunk over keys and values that are not rounded: all
-devices are off by that, and differ by less than what each is off by."""
+"""The rounding of the truth's cache. HK computes a prompt's first chunk over keys and values that
+are not rounded. All devices are off by that, and differ by less than what each is off by."""
 
 
 def rounds() -> list[Round]:
@@ -89,13 +89,13 @@ def rounds() -> list[Round]:
 def scenario(
     parent: str, checkpoint: Path, what: str, dtype: str = "bfloat16", **engine: Any
 ) -> Scenario:
-    """Of an engine over `parent`, whose name says so."""
+    """The scenario of an engine over `parent`, whose name begins with the parent's."""
     engine = {**ENGINE, "block_size": PARENTS[parent].block_size, **engine}
     return Scenario(f"{parent} {what}", str(checkpoint), rounds(), dtype, engine)
 
 
 def serve_on(device: str, scenarios: list[Scenario], folder: Path) -> Engines:
-    """`scenarios` over the parents that they name, by HK on `device`."""
+    """Serve `scenarios` over the parents that they name, with HK on `device`."""
     environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"}
     runner = "tests.integration.hk_vllm.rocm.runner"
     return serve(scenarios, folder / device.partition(":")[0], environment, runner)
@@ -103,7 +103,7 @@ def serve_on(device: str, scenarios: list[Scenario], folder: Path) -> Engines:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """By head size."""
+    """Models by head size."""
     folder = tmp_path_factory.mktemp("models")
     return {size: tiny_llama(folder, size) for size in (64, 128)}
 
@@ -122,7 +122,7 @@ def engines(models: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def with_scales(plain: Path, checkpoint: Path) -> Path:
-    """`checkpoint`: a copy of `plain` with `SCALES`, as llm-compressor writes them."""
+    """Copy `plain` to `checkpoint`, and add `SCALES` as llm-compressor writes them."""
     shutil.copytree(plain, checkpoint)
     config, weights = checkpoint / "config.json", checkpoint / "model.safetensors"
     described = {**json.loads(config.read_text()), "quantization_config": QUANTISED}
@@ -139,7 +139,7 @@ def with_scales(plain: Path, checkpoint: Path) -> Path:
 @pytest.mark.engine_proof
 @pytest.mark.parametrize("parent", PARENTS)
 def test_float32(parent: str, engines: list[Engines], models: dict[int, Path]) -> None:
-    """Tokens and log-probabilities of transformers, and HK computed every prefill."""
+    """Tokens and log-probabilities are those of transformers, and HK computed every prefill."""
     found = engines[1][f"{parent} float32"]
     assert_traffic(found)
     assert_routed(found)
@@ -152,7 +152,7 @@ def test_float32(parent: str, engines: list[Engines], models: dict[int, Path]) -
 def test_extends(
     parent: str, head_size: int, engines: list[Engines], models: dict[int, Path]
 ) -> None:
-    """Every prefill row is HK's, with the log-probabilities of the cpu device."""
+    """HK computes every prefill row, with the log-probabilities of the cpu device."""
     emulated, cpu = both(engines, f"{parent} d{head_size}")
     assert_launched(emulated, parent, head_size)
     assert_same_numbers(emulated, cpu, str(models[head_size]))
@@ -161,7 +161,7 @@ def test_extends(
 @pytest.mark.engine_proof
 @pytest.mark.parametrize("parent", OVER_FP8)
 def test_extends_over_fp8(parent: str, engines: list[Engines], models: dict[int, Path]) -> None:
-    """The same over codes, and not over what they were made of."""
+    """Extends over an FP8 cache compute with its codes, not with the numbers before rounding."""
     emulated, cpu = both(engines, f"{parent} fp8")
     assert_launched(emulated, parent, 64, stored="e4m3")
     checkpoint = str(models[64])
@@ -171,14 +171,14 @@ def test_extends_over_fp8(parent: str, engines: list[Engines], models: dict[int,
 
 @pytest.mark.engine_proof
 def test_linear_layers_in_graphs(engines: list[Engines], models: dict[int, Path]) -> None:
-    """Captured once and replayed from step to step, between attention that is not."""
+    """Linear layers are captured once and replayed in each step; attention is not captured."""
     replayed = engines[0]["rocm-attn graphs"]
     assert_replayed(replayed)
     assert_same_numbers(replayed, engines[1]["rocm-attn d64"], str(models[64]))
 
 
 def both(engines: list[Engines], name: str) -> tuple[ScenarioResult, ScenarioResult]:
-    """An engine's answers on the emulated and on the cpu device, which has met the traffic."""
+    """An engine's answers on the emulated and on the cpu device, after a check of its traffic."""
     emulated, cpu = (device[name] for device in engines)
     for result in (emulated, cpu):
         assert_traffic(result)
@@ -187,7 +187,7 @@ def both(engines: list[Engines], name: str) -> tuple[ScenarioResult, ScenarioRes
 
 
 def assert_traffic(result: ScenarioResult) -> None:
-    """Prompts were chunked beside decodes, and their beginnings found in the cache."""
+    """Hold that prompts were chunked beside decodes, and that the cache had their beginnings."""
     first, second = result.rounds
     assert first.batches is not None
     assert any(batch.decodes and batch.extends for batch in first.batches), first.batches
@@ -196,7 +196,7 @@ def assert_traffic(result: ScenarioResult) -> None:
 
 
 def assert_launched(result: ScenarioResult, parent: str, head_size: int, **facts: str) -> None:
-    """The kernel that reads the parent's cache."""
+    """Hold that the kernel for the parent's cache was launched."""
     keys = "split" if parent in SPLIT else "paged"
     facts |= {"dtype": "bf16", "keys": keys}
     kernel = serving_few("attention_prefill", head_size=head_size, **facts)
@@ -217,7 +217,7 @@ ALL_FAULTS = (*FAULTS, *KERNEL_FAULTS)
 
 
 def faulty(fault: str) -> Round:
-    """Prompts for linear layers, or such as find their beginnings in the cache."""
+    """A round with a fault: prompts for linear layers, or prompts whose beginnings are cached."""
     if fault not in FAULTS:
         return Round(random_prompts(LENGTHS, seed=11), max_tokens=1, mutation=fault)
     [first, _] = rounds()
@@ -247,7 +247,7 @@ def healthy(whole: ScenarioResult) -> ScenarioResult:
 
 @pytest.fixture(scope="module")
 def allowed(healthy: ScenarioResult, made: Made) -> Errors:
-    """What transformers is off in bfloat16, with the checkpoint's own rounding."""
+    """The error of transformers in bfloat16, with the checkpoint's own rounding."""
     return error_in(DTYPE, healthy, made.truth)
 
 
@@ -257,7 +257,10 @@ def test_answers(healthy: ScenarioResult, made: Made, allowed: Errors) -> None:
 
 
 def test_machine_code_computed_it(healthy: ScenarioResult) -> None:
-    """Every prefill row and every linear layer, extends by the kernel that reads a split cache."""
+    """MI355X machine code computes every prefill row and every linear layer.
+
+    The kernel that reads a split cache computes the extends.
+    """
     assert_routed(healthy)
     assert_all_by_hk(healthy)
     assert_on_gfx950(healthy)

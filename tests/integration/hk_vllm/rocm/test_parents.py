@@ -1,12 +1,14 @@
-"""Each ROCm backend's own builder, cache, writer and implementation, one layer with HK around it:
-batches in two orders of rows, graph capture, the contest with the parent, and waiting for the GPU.
+"""Single layers of each ROCm backend with HK around them, in many orders of rows.
 
-Model Runner V2, the default wherever Triton is, sorts decode rows to the front and no further:
+Builder, cache, writer and implementation are the backend's own. Tests hold batches, graph capture,
+the contest with the parent, and that nothing waits for the GPU.
+
+Model Runner V2, the default wherever Triton is, sorts decode rows to the front and no further. So
 [decode, fresh, extend] is a batch like any other.
 
-HIP's synchronising calls are counted by the emulated library, and torch's by the tensors
-themselves: those that an engine keeps on its GPU record every function that would read them on the
-host. AITER_FA's own builder does read; in a step that HK computes it is not asked.
+The emulated library counts HIP's synchronising calls. The engine's tensors on a GPU are stand-ins
+here. They record each of torch's functions that would read them on the host. AITER_FA's own builder
+does read; in a step that HK computes it is not asked.
 """
 
 from __future__ import annotations
@@ -78,8 +80,11 @@ def test_orders(
     counters: RouteCounters,
     environment: Environment,
 ) -> None:
-    """x, the channels that a ROCm cache keeps together, is 16 bytes: 4 values or 8; 16 of an FP8
-    cache, which has the scales that the parent's own kernels apply."""
+    """HK computes every order of rows over every layout, dtype and cache.
+
+    A ROCm cache keeps x channels together in 16 bytes: 4 or 8 values, or 16 of an FP8 cache. An FP8
+    cache has the scales that the parent's own kernels apply.
+    """
     environment(HK_DEVICE=device)
     batch = Batch(rocm_layer(parent, wrapped=True, dtype=dtype, cache_dtype=cache), rows)
     if cache == "fp8":
@@ -93,9 +98,11 @@ def test_orders(
 
 @pytest.mark.parametrize("rows", [(DECODE, DECODE), (Row(3, 40), Row(3, 21))], ids=letters)
 def test_capture_routes_nothing(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
-    """Of decode rows, and of rows that verify two drafts, which have a graph, too. ROCM_ATTN's
-    build writes 1 into every length and 0 into every start, on the device only. The next batch is
-    served as any other."""
+    """Graphs of decode rows, or of rows that verify two drafts, contain nothing of HK's.
+
+    ROCM_ATTN's build writes 1 into every length and 0 into every start, on the device only. HK
+    serves the next batch as any other.
+    """
     outputs, supports = [], []
     for wrapped in (False, True):
         layer = rocm_layer(parent, wrapped=wrapped)
@@ -117,8 +124,10 @@ def test_capture_routes_nothing(parent: Parent, rows: Rows, counters: RouteCount
 
 @pytest.mark.parametrize("cache", ["auto", "fp8"])
 def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
-    """Both sides compute prompts of several blocks, the last one not full. Over FP8 HK reads what
-    was projected, and so do some parents; others read what the cache holds."""
+    """HK and the parent compute prompts of several blocks, the last one not full.
+
+    Over FP8 HK and some parents read the projected keys. Other parents read what the cache holds.
+    """
     monkeypatch.setattr(contest, "PROMPTS", (5, 70))
     layer = rocm_layer(parent, wrapped=True, cache_dtype=cache)
     assert ("fp8 cache" in layer.impl._hk_decision.kind.layer) == (cache == "fp8")
@@ -134,7 +143,7 @@ def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, 
             check_rows(theirs, [(query, key, value)], sliding_window=4)
 
 
-# -- neither building a step's metadata nor a layer's forward waits for the GPU
+# -- neither a step's metadata nor a layer's forward waits for the GPU
 
 
 STEP_OF_FRESH, STEP_WITH_EXTENDS = [FRESH, Row(70)], [EXTEND, FRESH, Row(9, 96)]
@@ -148,10 +157,10 @@ STEPS = [
     *((parent, STEP_OF_FRESH) for parent in LAYER_PARENTS),
     *((parent, STEP_WITH_EXTENDS) for parent in LAYER_PARENTS if kernels_read(parent)),
 ]
-"""All that HK computes with the GPU kernels."""
+"""Every parent and step that HK computes with the GPU kernels."""
 
 OF_THE_GPU = ("query_start_loc", "seq_lens", "block_table_tensor", "slot_mapping")
-"""What the runner of vLLM's GPU worker keeps there; the other facts are the host's."""
+"""Facts that the runner of vLLM's GPU worker keeps on the GPU; the others are the host's."""
 
 NAMED = "item tolist numpy cpu equal allclose is_nonzero nonzero unique masked_select"
 SPECIAL = "bool int float index array contains repr format"
@@ -160,7 +169,7 @@ READS = {*NAMED.split(), *(f"__{name}__" for name in SPECIAL.split())}
 
 
 class OnGpu(torch.Tensor):
-    """A tensor that stands for one of the GPU: `reads` lists what would wait for it."""
+    """A tensor that stands for one on the GPU: `reads` lists what would wait for it."""
 
     reads: ClassVar[list[str]] = []
 
@@ -193,7 +202,7 @@ def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHo
     found = OnTheHost(library, catalogue("gfx950"))
     monkeypatch.setattr(found, "verify", lambda *_: SERVED)
     monkeypatch.setattr(hip, "hip_device", lambda: found)
-    # past torch's dispatcher, which hides tensor subclasses from what it calls
+    # skip torch's dispatcher, which hides tensor subclasses from what it calls
     monkeypatch.setattr(attention, "watched", lambda query: False)
     return found
 
@@ -210,7 +219,7 @@ def gpu_facts(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 def dummy_run(layer: Layer) -> None:
-    """What the engine does between binding its caches and the first request."""
+    """Run a layer as the engine does after binding its caches and before the first request."""
     query = torch.zeros(3, 4, 64, dtype=torch.bfloat16)
     key = torch.zeros(3, 2, 64, dtype=torch.bfloat16)
     layer.impl.forward(layer.module, query, key, key, layer.kv_cache, None, output=query.clone())
@@ -240,7 +249,7 @@ def test_a_step_waits_for_nothing(
     OnGpu.reads.clear()
     metadata = batch.build(**gpu_facts(batch))
     batch.forward(metadata, **tensors)
-    with monkeypatch.context() as patch:  # the second is of a layer that was met
+    with monkeypatch.context() as patch:  # a later call skips the operator
         patch.setattr(engine, "attention_prefill", lambda **_: pytest.fail("a first call"))
         batch.forward(metadata, **tensors)
     assert library.launch_calls() == 2

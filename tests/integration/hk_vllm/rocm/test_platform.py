@@ -1,5 +1,8 @@
-"""vLLM's own ROCm platform, on a machine without a GPU, with and without the plugin: the attention
-backends that it selects, and its kernels for linear layers, of which HK's come first."""
+"""vLLM's own ROCm platform, on a machine without a GPU, with and without the plugin.
+
+Tests hold the attention backends that it selects, and its kernels for linear layers. HK's kernels
+come first among those.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.integration.shared.linear.rotated import only_hk
 
 UNIFORM_BATCH = 2
-"""AttentionCGSupport: graphs of uniform decode batches, the most that a routed builder may have."""
+"""AttentionCGSupport's graphs of uniform decode batches, the most that HK's builders may have."""
 ORIGINAL = {AttentionBackendEnum[name].value for name in ROCM_BACKENDS}
 """The classes in vLLM's source, whatever has been registered."""
 
 
 class Machine(NamedTuple):
-    """`aiter`: it is there, and VLLM_ROCM_USE_AITER is set."""
+    """A machine's GPU; `aiter`: AITER is there, and VLLM_ROCM_USE_AITER is set."""
 
     arch: str
     aiter: bool
@@ -39,7 +42,7 @@ OURS = {
     "tensor": "HKFp8LinearKernel",
     "channel": "HKFp8LinearKernel",
 }
-"""By what shares a scale; of layers with quantised activations."""
+"""HK's kernels for layers with quantised activations, by what shares a scale."""
 
 
 @cache
@@ -60,8 +63,10 @@ def test_switched_off_nothing_differs(machine: Machine) -> None:
 
 @on_each
 def test_wrapped_selections_are_the_same_with_hk_on_top(machine: Machine) -> None:
-    """With no flag and with each backend's flag: HK's class over the one that vLLM chose. CUSTOM is
-    what no flag chooses."""
+    """HK's class lies over vLLM's choice, with no flag and with each backend's flag.
+
+    CUSTOM is what vLLM chooses without a flag.
+    """
     wrapped = set()
     selections = {phase: of["selected"] for phase, of in found_on(machine).items()}
     for layer, flag in CASES:
@@ -79,7 +84,7 @@ def test_wrapped_selections_are_the_same_with_hk_on_top(machine: Machine) -> Non
 
 
 def assert_wraps(found: dict[str, Any], stock: dict[str, Any], case: str) -> None:
-    """`found` is a class of HK's that differs from `stock` in builder and implementation only."""
+    """Hold that `found` is HK's class, and like `stock` but for builder and implementation."""
     assert "error" not in found, f"{case}: {found}"
     for part in ("backend", "builder", "impl"):
         assert found[part][0].startswith("hk_vllm."), case
@@ -107,9 +112,11 @@ def test_first_in_every_list_and_the_rest_behind_it(machine: Machine) -> None:
 @on_gfx950
 @pytest.mark.parametrize("name", NAMES)
 def test_who_computes_a_layer(machine: Machine, name: str) -> None:
-    """HK what gfx950 has kernels for; vLLM's own choice, or its error and HK's reason, the rest.
+    """HK computes each layer that gfx950 has kernels for. The others are vLLM's: it computes them
+    by its own choice, or stops with an error and HK's reason.
 
-    Nobody a rotated layer that HK has no kernel for, whatever vLLM would choose."""
+    A rotated layer without a kernel of HK's is an error, whatever vLLM would choose.
+    """
     checkpoint = LAYERS[name]
     stock, found = (found_on(machine)[phase]["layers"][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, checkpoint.scale_kind)

@@ -1,17 +1,17 @@
 """Plain-torch stand-ins for the GPU kernels beneath vLLM's ROCm attention backends.
 
-After `install()` the four backends of `vllm.v1.attention.backends` run on CPU tensors: their
-own builders, metadata, cache specs, cache views and `forward`, only the kernels that these
-call are this module's functions. So each of them owns its real cache layout, as it does on a GPU.
+After `install()` the four backends of `vllm.v1.attention.backends` run on CPU tensors. Builders,
+metadata, cache specs, cache views and `forward` are their own; only the kernels are this module's
+functions. So each backend owns its real cache layout, as it does on a GPU:
 
-    ROCM_ATTN                key [B, H, D/x, N, x], value [B, H, D, N], x = 16 bytes
+    ROCM_ATTN                key [B, H, D/x, N, x], value [B, H, D, N], x = 16 bytes.
     ROCM_AITER_FA            key, value [B, N, H, D]; shuffled: reinterpreted by pointer as
-                             key [B, H, D/x, N, x], value [B, H, N/x, D, x]
-    ROCM_AITER_UNIFIED_ATTN  key, value [B, N, H, D]
-    TRITON_ATTN              key, value [B, N, H, D]
+                             key [B, H, D/x, N, x], value [B, H, N/x, D, x].
+    ROCM_AITER_UNIFIED_ATTN  key, value [B, N, H, D].
+    TRITON_ATTN              key, value [B, N, H, D].
 
-Nothing here uses hk_backend: what HK computes is compared with these. Kernels take what they need
-of their arguments by name, and leave the `rest`.
+Nothing here uses hk_backend, because HK's results are compared with these. Kernels take what they
+need of their arguments by name, and leave the `rest`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.integration.shared.attention.torch_kernels import (
 )
 
 FP8 = torch.float8_e4m3fn
-"""What vLLM's CPU platform calls its FP8; a cache arrives as bytes or as this."""
+"""The FP8 type of vLLM's CPU platform. A cache arrives in this type, or as bytes."""
 WRITTEN = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3")
 T = torch.Tensor
 
@@ -45,7 +45,7 @@ T = torch.Tensor
 def install(patch: pytest.MonkeyPatch | None = None) -> None:
     """Put the functions below in the place of AITER's, Triton's and HIP's kernels.
 
-    For the rest of this process, or for as long as `patch` lasts.
+    They stay for the rest of this process, or for as long as `patch` lasts.
     """
     from vllm.v1.attention.backends import (
         rocm_aiter_fa,
@@ -106,8 +106,10 @@ def _zeros(*args: Any, pin_memory: bool = False, **kwargs: Any) -> T:
 
 
 def compiled(write: Callable[..., None]) -> Callable[..., None]:
-    """`write` as one of vLLM's own C++: on ROCm they refuse e5m2 (`DISPATCH_BY_KV_CACHE_DTYPE` in
-    csrc/quantization/w8a8/fp8/amd/quant_utils.cuh)."""
+    """`write` as one of vLLM's own C++ functions, which on ROCm refuse e5m2.
+
+    `DISPATCH_BY_KV_CACHE_DTYPE` in csrc/quantization/w8a8/fp8/amd/quant_utils.cuh refuses it.
+    """
 
     def checked(*tensors_and_dtype: Any) -> None:
         dtype = tensors_and_dtype[5]
@@ -129,7 +131,7 @@ def to_cache(tensor: T, cache: T, scale: T) -> T:
 
 
 def places(slot_mapping: T, block_size: int) -> tuple[T, T, T]:
-    """New token, its block, its place there; a negative slot is padding and left out."""
+    """Each new token, its block, its place there; a negative slot is padding and left out."""
     token = (slot_mapping >= 0).nonzero().flatten()
     slots = slot_mapping[token].long()
     return token, slots // block_size, slots % block_size
@@ -151,7 +153,7 @@ def write_x_packed(key: T, value: T, keys: T, values: T, slots: T, dtype: str, *
 
 
 def triton_reshape_and_cache_flash(key: T, value: T, key_cache: T, *rest: Any) -> None:
-    """Takes both forms, as the Triton kernel does: K of five axes is ROCM_ATTN's."""
+    """Write either form, as the Triton kernel does: K of five axes is ROCM_ATTN's."""
     writer = write_x_packed if key_cache.dim() == 5 else write_pages
     writer(key, value, key_cache, *rest)
 
@@ -178,7 +180,7 @@ def shuffled(key_cache: T, value_cache: T) -> tuple[T, T]:
 def reshape_and_cache_shuffle_triton(
     key: T, value: T, key_cache: T, value_cache: T, slot_mapping: T, *_ignored_scales: object
 ) -> None:
-    """The kernel's own scales are the constant 1, whatever the layer's are."""
+    """Write the shuffled form with scales of 1, whatever the layer's are, as the kernel does."""
     keys, values = shuffled(key_cache, value_cache)
     token, block, offset = places(slot_mapping, key_cache.shape[1])
     x, one = keys.shape[4], torch.ones(1)
@@ -193,7 +195,7 @@ def reshape_and_cache_shuffle_triton(
 def chunked_prefill_paged_decode(
     query: T, key: T, value: T, output: T, key_cache: T, value_cache: T, **rest: Any
 ) -> None:
-    """New tokens of a prefill row come from `key` and `value`, all others from the cache."""
+    """Prefill and decode: only a prefill row's new tokens come from `key` and `value`."""
     mask = {"causal": rest["causal"], "window": rest["sliding_window"], "sinks": rest.get("sinks")}
     for row, (first, last) in enumerate(rows(rest["query_start_loc"])):
         if last == first:
@@ -223,7 +225,7 @@ def x_packed_as_pages(key_cache: T, value_cache: T) -> tuple[T, T]:
 def flash_attn_varlen_func(
     q: T, k: T, v: T, out: T | None = None, return_lse: bool = False, **rest: Any
 ) -> T | tuple[T, T]:
-    """Packed keys and values; a request without keys gives zeros and minus infinity."""
+    """Prefill of packed keys and values; a request without keys gives zeros and minus infinity."""
     out = torch.empty_like(q) if out is None else out
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf)
     window = rest.get("window_size", (-1, -1))[0] + 1
@@ -254,7 +256,7 @@ def merge_attn_states(
 
 
 def cp_mha_gather_cache(key_cache: T, value_cache: T, key: T, value: T, **rest: Any) -> None:
-    """Copy tokens `seq_starts[i]` on of each request's cache into packed `key` and `value`."""
+    """Copy each request's cached tokens from `seq_starts[i]` on into packed `key` and `value`."""
     scales = rest["k_scales"], rest["v_scales"]
     if rest["kv_cache_layout"] == "SHUFFLE":
         key_cache, value_cache = shuffled_as_pages(*shuffled(key_cache, value_cache))
@@ -272,7 +274,7 @@ def cp_mha_gather_cache(key_cache: T, value_cache: T, key: T, value: T, **rest: 
 def paged_attention_v1(
     out: T, workspace: T, query: T, key_cache: T, value_cache: T, scale: float, *rest: Any
 ) -> None:
-    """Decode rows of one token over caches `[B, N, H, D]`."""
+    """Decode of rows with one token over caches `[B, N, H, D]`."""
     tables, _cu_query_lens, lengths, _longest, _slopes, _dtype, layout, _cap, *scales = rest[:10]
     assert layout == "NHD"
     _decode(out, query, (key_cache, value_cache), tables, lengths, scale, scales)
@@ -281,7 +283,7 @@ def paged_attention_v1(
 def paged_attention_common(
     *, Q: T, K: T, V: T, block_tables: T, context_lens: T, scale: float, out_: T, **rest: Any
 ) -> None:
-    """Decode rows of one token over the shuffled cache."""
+    """Decode of rows with one token over the shuffled cache."""
     scales = [rest[f"{side}_QScale_hip"] for side in "KV"]
     _decode(out_, Q, shuffled_as_pages(K, V), block_tables, context_lens, scale, scales)
 

@@ -1,5 +1,7 @@
-"""What the shared tests of the attention route ask of an engine: the module `engine` of its folder,
-which the fixture `attention` gives them."""
+"""The protocol between the shared tests of the attention route and each engine.
+
+The module `engine` in the folder of an engine's attention tests implements it.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,25 @@ from tests.integration.shared.attention.rows import Row
 from tests.integration.shared.attention.split import Known
 
 Whose = Callable[[Sequence[Row], int], list[bool]]
-"""Computes a batch of these rows and holds it to the reference; which of them are HK's."""
+"""A function that computes a batch of rows, checks it, and tells for each row if it is HK's."""
 
 
 class AttentionEngine(Protocol):
     EXTEND: Row
-    """New tokens behind cached ones, which end where a page of the engine may."""
+    """A row of new tokens behind cached ones, which end where a page of the engine may."""
     MIXED: list[Row]
-    """A batch of every kind of request, in the order in which HK serves it."""
+    """A batch with every kind of request, in the order in which HK serves it."""
     KINDS: Sequence[Row]
-    """All kinds of rows that its batches have."""
+    """All kinds of rows that the engine's batches have."""
     KNOWN: Mapping[str, Known]
-    """What may be known of its batches; first what is known by default."""
+    """Cases of what HK can know of the engine's batches; the first one is the default."""
     PAGE: int
-    """Cached tokens are multiples of it."""
+    """Cached tokens are multiples of this number."""
     SHORTEST: int
-    """The fewest new tokens of a row: 0 if batches are padded with such."""
+    """The fewest new tokens of a row: 0 if batches are padded with such rows."""
 
     def routed(self) -> AbstractContextManager[RouteCounters]:
-        """The attention route in this process, and its counters from zero."""
+        """Install the attention route in this process; its counters start at zero."""
         ...
 
     def layer(self, dtype: torch.dtype = torch.float32) -> Any:
@@ -42,17 +44,17 @@ class AttentionEngine(Protocol):
         ...
 
     def measured(self, dtype: torch.dtype = torch.float32) -> Any:
-        """Such a layer, which is measured with prompts of 32 and 128 tokens."""
+        """A layer like `layer`'s, measured beside its parent with prompts of 32 and 128 tokens."""
         ...
 
     def prompt(self, layer: Any, tokens: int) -> RowTensors:
-        """What both sides compute then."""
+        """The prompt of so many tokens that both sides compute when `layer` is measured."""
         ...
 
     def check(self, layer: Any, rows: Sequence[Row], seed: int = 0) -> None:
-        """Random queries, keys and values of `rows` through `layer`, held to the reference."""
+        """Compute random tensors of `rows` with `layer`, and compare with the reference."""
         ...
 
     def whose(self, known: Known, patch: pytest.MonkeyPatch) -> Whose:
-        """Looks at whose rows are, while `patch` lasts."""
+        """Make a `Whose` that works while `patch` lasts."""
         ...

@@ -1,5 +1,4 @@
-"""What attention layers of an engine must return, whatever they are made of: the reference, row by
-row, with the bounds of tests/ops/oracle.py."""
+"""The reference for an engine's attention, row by row, with the bounds of tests/ops/oracle.py."""
 
 from __future__ import annotations
 
@@ -26,8 +25,10 @@ MASK: dict[str, Any] = {
 
 
 def expected_rows(rows: Iterable[RowTensors], **mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The exact output `[tokens, heads, D]`, and how far each element may stray from it: as float32
-    arithmetic does that rounds softmax weights and outputs to the rows' dtype."""
+    """The exact output `[tokens, heads, D]`, and the bound on each element's error.
+
+    The bound allows float32 arithmetic that rounds softmax weights and outputs to the rows' dtype.
+    """
     found = [_expected(*row, **mask) for row in rows]
     return torch.cat([each.out for each in found]), torch.cat([each.out_bound for each in found])
 
@@ -42,6 +43,6 @@ def _expected(
 
 
 def check_rows(found: torch.Tensor, rows: Iterable[RowTensors], **mask: Any) -> None:
-    """`found` `[tokens, heads, D]` is what the reference has for `rows`."""
+    """Hold that `found` `[tokens, heads, D]` equals the reference for `rows`, within the bounds."""
     exact, bound = expected_rows(rows, **mask)
     oracle.close("out", found, exact, bound)

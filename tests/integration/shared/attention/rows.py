@@ -1,4 +1,4 @@
-"""The requests of a batch, row by row, and which of their tokens are prefill."""
+"""The requests of a batch, row by row, and their prefill tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row:
 
     @property
     def prefilling(self) -> bool:
-        """What an engine knows of it: some of its new tokens are its prompt's."""
+        """Whether an engine that tells counts some of the row's new tokens as its prompt's."""
         return not self.verifies and (self.query > 1 or (self.query == 1 and not self.cached))
 
 
@@ -36,7 +36,7 @@ KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, VERIFY, SHORT_EXTEND)
 
 
 def orders(kinds: Sequence[Row], longest: int, sampled: int) -> list[tuple[Row, ...]]:
-    """Every order of up to two rows of these kinds, and `sampled` ones of three to `longest`."""
+    """Every order of one or two of these kinds, and `sampled` longer ones of up to `longest`."""
     pick = Random(15)
     every = [rows for n in (1, 2) for rows in product(kinds, repeat=n)]
     every += [tuple(pick.choices(kinds, k=pick.randint(3, longest))) for _ in range(sampled)]
@@ -44,5 +44,5 @@ def orders(kinds: Sequence[Row], longest: int, sampled: int) -> list[tuple[Row, 
 
 
 def prefill_tokens(rows: Iterable[Row]) -> int:
-    """What counts as a prompt's tokens: those of requests with more than one."""
+    """The number of tokens that count as prompts': those of requests with more than one."""
     return sum(row.query for row in rows if row.query > 1)

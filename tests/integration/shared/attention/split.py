@@ -1,4 +1,4 @@
-"""Whose a row is: the definition, which looks at one row at a time."""
+"""The definition of a row's owner, HK or the engine, which looks at one row at a time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from dataclasses import dataclass
 from tests.integration.shared.attention.rows import DRAFTS, Row
 
 UNREADABLE = "a cache that HK cannot read"
-"""The reason that tests give of one."""
+"""The tests' reason for a cache that HK cannot read."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a batch: whether the engine `says` which rows are prompts', the `drafts`
-    that a row may verify, and whether HK can read the cache."""
+    """The facts about a batch that HK knows.
+
+    `says`: the engine tells which rows are prompts'. `drafts`: the most that a row may verify.
+    `readable`: HK can read the cache.
+    """
 
     says: bool = True
     drafts: int = DRAFTS
     readable: bool = True
 
     def is_decode(self, row: Row) -> bool:
-        """Or may be one, for all that is known."""
+        """Whether the row is a decode, or may be one for all that HK knows."""
         if row.query == 1 and row.cached:
             return True
         generates = not row.prefilling if self.says else row.cached > 0
         return generates and 0 < row.query <= 1 + self.drafts
 
     def hks(self, rows: Sequence[Row]) -> list[bool]:
-        """Which rows HK computes: those that it may, if one of them has several tokens."""
+        """Tell for each row whether HK computes it. HK needs one row with several tokens."""
         may = [
             row.query > 0 and not self.is_decode(row) and (self.readable or not row.cached)
             for row in rows

@@ -1,7 +1,7 @@
-"""What the engines' GPU kernels are asked for, by torch in float32: attention of one request, FP8,
-pages, and the one kernel that both engines call.
+"""Torch versions, in float32, of what the engines' GPU kernels compute.
 
-Nothing here uses hk_backend: what HK computes is compared with it.
+They cover attention of one request, FP8, pages, and the one kernel that both engines call. Nothing
+here uses hk_backend, because HK's results are compared with these.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ def unified_attention(
     sinks: torch.Tensor | None = None,
     **_rest: object,
 ) -> None:
-    """AITER's and vLLM's: caches `[B, N, H, D]`; every row reads all its keys there, the new ones
-    too. `window_size[0]`: keys before the query's own that it sees; -1: all."""
+    """AITER's kernel, and vLLM's: caches are `[B, N, H, D]`, and hold a row's new keys too.
+
+    `window_size[0]`: keys before the query's own that it sees; -1: all.
+    """
     for row, (first, last) in enumerate(rows(cu_seqlens_q)):
         length = int(seqused_k[row])
         out[first:last], _ = attend(
@@ -58,10 +60,11 @@ def attend(
     sinks: torch.Tensor | None = None,
     soft_cap: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One request: query `[n, heads, D]`, key and value `[s, kv_heads, D]`, last tokens aligned.
+    """Attention of one request; the last tokens of both sides are aligned.
 
-    `window`: keys that a query sees, its own included; 0: all. `sinks`: `[heads]`, logits that
-    join each softmax. Returns the output in float32 and the log-sum-exp `[heads, n]`.
+    Queries are `[n, heads, D]`, keys and values `[s, kv_heads, D]`. `window`: keys that a query
+    sees, its own included; 0: all. `sinks`: `[heads]`, logits that join each softmax. Returns the
+    output in float32 and the log-sum-exp `[heads, n]`.
     """
     group = query.shape[1] // key.shape[1]
     keys, values = (side.float().repeat_interleave(group, dim=1) for side in (key, value))
@@ -81,7 +84,7 @@ def attend(
 
 
 def numbers(stored: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """As float32; those of FP8 times their scale."""
+    """The stored numbers as float32; FP8 is multiplied by its scale."""
     if stored.dtype.itemsize > 1:
         return stored.float()
     assert scale is not None

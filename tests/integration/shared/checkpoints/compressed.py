@@ -19,13 +19,13 @@ from tests.integration.shared.checkpoints.scheme import Layer
 
 
 def preset(name: str, **changed: Any) -> QuantizationScheme:
-    """One of the library's presets; `changed`: of its weights or activations, None for none."""
+    """One of the library's presets; `changed`: entries about weights or activations, or None."""
     scheme = preset_name_to_scheme(name, ["Linear"])
     return QuantizationScheme.model_validate(scheme.model_dump() | changed)
 
 
 def config(scheme: QuantizationScheme) -> dict[str, Any]:
-    """`quantization_config` as the library writes it into config.json."""
+    """The `quantization_config` that the library writes into config.json."""
     layout = infer_module_format(torch.nn.Linear, scheme)
     whole = QuantizationConfig(
         config_groups={"group_0": scheme.model_copy(update={"format": layout})},
@@ -37,13 +37,13 @@ def config(scheme: QuantizationScheme) -> dict[str, Any]:
 
 
 def layer(scheme: QuantizationScheme, weight: torch.Tensor) -> Layer:
-    """Quantises a weight by the library, and asks the library what came of it."""
+    """Quantise a weight by the library, and ask the library for the values of the result."""
     compressor = BaseCompressor.get_value_from_registry(
         infer_module_format(torch.nn.Linear, scheme).value
     )
     low, high = _range(scheme, weight)
     scale, _ = calculate_qparams(low, high, scheme.weights)
-    with torch.compiler.set_stance("force_eager"):  # or a helper compiles for seconds
+    with torch.compiler.set_stance("force_eager"):  # else a helper compiles for seconds
         stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
         values = compressor.decompress(dict(stored), scheme)["weight"]
     return Layer({name: part.contiguous() for name, part in stored.items()}, values)

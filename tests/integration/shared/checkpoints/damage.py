@@ -1,5 +1,7 @@
-"""Checkpoints with one tensor that is wrong. That every such tensor of every scheme is found is in
-engines/linear/test_checkpoints.py."""
+"""Checkpoints with one wrong tensor.
+
+engines/linear/test_checkpoints.py holds that HK finds every such tensor of every scheme.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from safetensors.torch import load_file, save_file
 
 @dataclass(frozen=True)
 class Damage:
-    """`tensor`: in the layer of index 1. `change`: None removes it. `says`: about the tensor."""
+    """One damage. `tensor`: its name in the layer of index 1. `change`: None removes it. `says`: a
+    pattern for the error's text about it."""
 
     scheme: str
     tensor: str
@@ -23,14 +26,14 @@ class Damage:
 
     @property
     def name(self) -> str:
-        """Of the tensor in the checkpoint."""
+        """The name of the tensor in the checkpoint."""
         return f"model.layers.1.{self.tensor}"
 
     def __str__(self) -> str:
         return f"{self.scheme}-{self.tensor}"
 
     def make(self, healthy: Path, out: Path) -> Path:
-        """A copy of the checkpoint `healthy` with this damage."""
+        """Make a copy of the checkpoint `healthy` with this damage."""
         shutil.copytree(healthy, out)
         weights = out / "model.safetensors"
         tensors = load_file(weights)
@@ -42,7 +45,7 @@ class Damage:
 
 
 def last_is(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The last scale, so that one which only looks at the first misses it."""
+    """A change of the last scale, which a check of the first one alone would miss."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         changed = tensor.clone()

@@ -1,7 +1,7 @@
 """A compressed-tensors checkpoint with a scheme for each decoder layer: one engine serves them all.
 
-All of them are weight-only. So an engine in float32 and transformers multiply by the same numbers,
-and their answers differ by no more than a sum's rounding.
+All of the schemes are weight-only. So an engine in float32 and transformers multiply by the same
+numbers, and their answers differ by no more than a sum's rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.integration.shared.checkpoints.scheme import Made, Scheme, make_by_la
 from tests.integration.shared.checkpoints.schemes import SCHEMES
 
 OF_LAYERS = ("ct-channel-weight-only", "ct-mxfp4-weight-only", "ct-mxfp4-rotated-weight-only")
-"""Names of schemes: of the first decoder layer, the second and the third."""
+"""The schemes of the first decoder layer, the second and the third."""
 
 
 def make_mixed(source: Path, folder: Path) -> Made:

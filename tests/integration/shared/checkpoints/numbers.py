@@ -1,4 +1,4 @@
-"""Codes and scales by torch and ml_dtypes, stated as each tool states them."""
+"""Codes and scales by torch and ml_dtypes, computed as each tool computes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fp8_channel(weight: torch.Tensor) -> Layer:
 
 
 def fp8_column(weight: torch.Tensor) -> Layer:
-    """The same as a column, `[n, 1]`."""
+    """One scale per output channel as a column, `[n, 1]`."""
     layer = fp8_channel(weight)
     scale = layer.tensors["weight_scale"][:, None].contiguous()
     return Layer(layer.tensors | {"weight_scale": scale}, layer.values)
@@ -46,7 +46,7 @@ def fp8_block(weight: torch.Tensor, suffix: str = "weight_scale_inv") -> Layer:
 
 
 def fp8_block_4d(weight: torch.Tensor) -> Layer:
-    """The same with axes of one, as modelopt exports it."""
+    """One scale per 128 x 128 elements, with axes of one, as modelopt exports them."""
     layer = fp8_block(weight, "weight_scale")
     scale = layer.tensors["weight_scale"][:, None, :, None].contiguous()
     return Layer(layer.tensors | {"weight_scale": scale}, layer.values)
@@ -55,7 +55,7 @@ def fp8_block_4d(weight: torch.Tensor) -> Layer:
 def _fp8(
     weight: torch.Tensor, scale: torch.Tensor, spread: torch.Tensor, suffix: str = "weight_scale"
 ) -> Layer:
-    """`scale` as it is stored, `spread` as it multiplies the codes."""
+    """FP8 codes of `weight`; `scale` is stored, and `spread` multiplies the codes."""
     codes = (weight / spread).clamp(-FP8_MAX, FP8_MAX).to(FP8)
     return Layer({"weight": codes, suffix: scale}, codes.float() * spread)
 

@@ -1,7 +1,7 @@
-"""What HK makes of a checkpoint: `hk-backend quantize --fold all`, and `--quantization hk_mxfp4`.
+"""Checkpoints that HK makes: by `hk-backend quantize --fold all`, and by `--quantization hk_mxfp4`.
 
-That a folded one means the original is in tests/quantize/test_folding.py; the truth here is of an
-engine that reads it.
+tests/quantize/test_folding.py holds that a folded checkpoint means the original. Here the truth is
+for an engine that reads the folded one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_FOLDED = "mlp.down_proj"
 
 
 def make_folded(source: Path, folder: Path) -> Made:
-    """Of the Llama in `source`, whose norms get gains as a trained model's."""
+    """Fold and quantise the Llama in `source`, after its norms got gains like a trained model's."""
     made = Made(folder / "folded", folder / "folded-truth")
     if made.checkpoint.is_dir():
         return made
@@ -54,7 +54,7 @@ def make_folded(source: Path, folder: Path) -> Made:
 
 
 def _layer(weight: torch.Tensor) -> Layer:
-    """As `hk-backend quantize --method rotated` quantises it."""
+    """Quantise a weight as `hk-backend quantize --method rotated` does."""
     method = Method("rotated", ROTATION)
     codes, scales = method.quantize(method.target(weight), RECIPES["mxfp4"])
     return Layer({}, reference.dequantize(codes, "mxfp4", scales))

@@ -1,4 +1,4 @@
-"""One quantisation scheme: what a checkpoint holds of a merged layer, and of a whole model."""
+"""One quantisation scheme: a checkpoint's tensors for a merged layer, and for a whole model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ops import linear_cases
 Tensors = dict[str, torch.Tensor]
 Shards = dict[str, list[torch.Tensor]]
 K, WIDTHS = 256, [256, 128, 128]
-"""Of a merged layer of three shards."""
+"""Input features of a merged layer, and output features of its three shards."""
 
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers that engines run as one: with static activations the largest input scale counts."""
@@ -37,12 +37,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class Scheme:
-    """`activations`: as in `hk_backend.ops.pack_weight`; `format`: of the codes.
+    """A tool's way to quantise a linear layer, and its checkpoint's entries about that.
 
-    `rotation`: channels of the input that are rotated together; `layer` has rotated the weight.
-    `static`: input scales are in the file, as `input_scale`. `dtypes`: those of the model that
-    vLLM accepts with it. `per_batch`: activation scales span the whole batch, so that an answer
-    depends on what else is computed with it.
+    `activations`: as in `hk_backend.ops.pack_weight`; `format`: of the codes. `rotation`: channels
+    of the input that are rotated together; `layer` has rotated the weight. `static`: input scales
+    are in the file, as `input_scale`. `dtypes`: the model's dtypes that vLLM accepts. `per_batch`:
+    activation scales span the whole batch, so that an answer depends on what else is computed with
+    it.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Scheme:
 
     @property
     def scale_kind(self) -> str:
-        """What shares a weight scale: 32 neighbours, a block, or more."""
+        """Name of what shares a weight scale: "mx" for 32 neighbours, a block, a channel."""
         return next((kind for kind in ("mx", "block") if kind in self.name), "channel")
 
     @property
@@ -70,7 +71,7 @@ class Scheme:
         return [self.layer(weight) for weight in shards_of()]
 
     def tensors(self) -> Shards:
-        """What a checkpoint holds of a merged layer: by suffix, a tensor for each shard."""
+        """A merged layer's tensors in a checkpoint: by suffix, one for each shard."""
         names = self._made[0].tensors
         found = {name: [each.tensors[name].clone() for each in self._made] for name in names}
         if self.static:
@@ -79,7 +80,7 @@ class Scheme:
 
     @property
     def weight(self) -> str:
-        """The suffix of its codes."""
+        """The suffix of the codes' tensor."""
         return next(name for name in self._made[0].tensors if not name.startswith("weight_scale"))
 
     @property
@@ -87,7 +88,10 @@ class Scheme:
         return next(name for name in self._made[0].tensors if name.startswith("weight_scale"))
 
     def layers(self, x: torch.Tensor, shards: Shards) -> list[linear_cases.Layer]:
-        """What each shard is to compute: of `x`, by its own scale, and all by one input scale."""
+        """The product that each shard is to compute, by its own weight scale.
+
+        All shards use one input scale.
+        """
         static = shards.get("input_scale")
         largest = None if static is None else torch.stack(static).max().reshape(1)
         of_each = zip(shards[self.weight], shards[self.scale], strict=True)
@@ -107,7 +111,7 @@ class Scheme:
     def of_codes(
         self, codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
     ) -> list[linear_cases.Layer]:
-        """What each shard is to compute, in `dtype`, of activations that come rounded."""
+        """The product that each shard is to compute, in `dtype`, from rounded activations."""
         shards = self.layers(dequantize_rows(codes, scales).flatten(0, -2), self.tensors())
         for shard in shards:
             shard.activations, shard.input_scale, shard.out_dtype = "none", None, dtype
@@ -120,8 +124,10 @@ class Scheme:
 
 @cache
 def shards_of() -> list[torch.Tensor]:
-    """Weights of a merged layer's shards, of sizes far apart, as are those of rows and columns: one
-    scale for all would lose most of the third's values."""
+    """Weights of a merged layer's shards, whose rows, columns and shards differ much in size.
+
+    One scale for all would lose most of the third shard's values.
+    """
     generator = torch.Generator().manual_seed(0)
     rows, columns = torch.linspace(0.5, 2.0, max(WIDTHS))[:, None], torch.linspace(0.5, 2.0, K)
     return [
@@ -154,7 +160,7 @@ def make_by_layer(
     source: Path,
     folder: Path,
 ) -> Made:
-    """The same, with a scheme for each linear layer; `config` is the checkpoint's for all of them.
+    """Quantise it with a scheme for each linear layer; `config` is the whole checkpoint's.
 
     Args:
         checkpoint: name of the model's folder in `folder`.
@@ -197,14 +203,14 @@ def write(source: Path, out: Path, tensors: Tensors, config: dict[str, Any]) -> 
 
 
 def merged_with(layer: str, known: dict[str, float]) -> list[str]:
-    """The layers that are one with `layer` in vLLM, itself included."""
+    """The layers that vLLM merges with `layer`, itself included."""
     parent, _, name = layer.rpartition(".")
     group = next((group for group in MERGED if name in group), (name,))
     return [f"{parent}.{sibling}" for sibling in group]
 
 
 def input_scales(source: Path, layers: list[str]) -> dict[str, float]:
-    """As a calibrating tool finds them: the largest input of each layer over some tokens.
+    """Input scales as a calibrating tool finds them: each layer's largest input over some tokens.
 
     Tools that calibrate each layer alone give q, k and v scales that differ; so do these.
     """

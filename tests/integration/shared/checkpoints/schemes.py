@@ -34,7 +34,7 @@ def fp8(name: str, activation_scheme: str, block: bool = False) -> Scheme:
 
 
 def compressed_tensors(name: str, preset: str, activations: str, **changed: Any) -> Scheme:
-    """`preset`: of the library, `changed` in its weights or activations."""
+    """A compressed-tensors scheme: the library's `preset`, its weights or activations `changed`."""
     scheme = compressed.preset(preset, **changed)
     args = scheme.input_activations
     return Scheme(
@@ -49,8 +49,10 @@ def compressed_tensors(name: str, preset: str, activations: str, **changed: Any)
 
 
 def rotated(scheme: Scheme, block: int) -> Scheme:
-    """A compressed-tensors scheme of weights that are rotated first, as `hk-backend quantize` says
-    it: by the matrix whose signs are the parities of the bits that row and column share."""
+    """A compressed-tensors scheme of weights that are rotated first, as HK's own tool does it.
+
+    An entry's sign in the rotation's matrix is the parity of the bits that row and column share.
+    """
     activations = {"mx": "mx_rotated", "none": "rotated"}[scheme.activations]
     scheme.config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = block
 
@@ -122,13 +124,13 @@ def quark_mx(format: str, quantized_inputs: bool = True) -> Scheme:
 
 
 def modelopt(name: str, algorithm: str, layer: Any, activations: str, **more: Any) -> Scheme:
-    """NVIDIA ModelOpt's `config.json`."""
+    """NVIDIA ModelOpt's scheme, by its `config.json`."""
     config = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"]}
     return Scheme(name, layer, config, activations, **more)
 
 
 def hk(format: str, activations: str, name: str = "", **options: Any) -> Scheme:
-    """What this project's online methods read back: tensors in the layouts of `pack_weight`."""
+    """A scheme that this project's online methods read back, in the layouts of `pack_weight`."""
     family = format.split("_", maxsplit=1)[0]
     config = {"quant_method": f"hk_{family}", "format": format, "ignore": ["lm_head"]}
     config |= {"activations": activations} | options
@@ -175,7 +177,7 @@ SCHEMES = named(
     hk("mxfp6_e2m3", "mx"),
     hk("mxfp4", "none"),
 )
-"""Of whole models."""
+"""Schemes for whole models."""
 LAYERS = SCHEMES | named(
     compressed_tensors("ct-tensor-weight-only", "FP8", "none", **WITHOUT_INPUTS),
     compressed_tensors("ct-block-weight-only", "FP8_BLOCK", "none", **WITHOUT_INPUTS),
@@ -191,4 +193,4 @@ LAYERS = SCHEMES | named(
         hk("mxfp4", "mx", "hk-mxfp4-rotated", rotation=32), activations="mx_rotated", rotation=32
     ),
 )
-"""The same, and more, of which tests make single layers."""
+"""Schemes for single layers: those of whole models, and more."""

@@ -1,5 +1,7 @@
-"""The matrix of defaults: a cell is one kind of attention layer, under an engine as it starts by
-default, with one kind of traffic."""
+"""The cells of the matrix of defaults, which says what HK computes under engines as they start.
+
+A cell is one kind of attention layer, one way to start an engine, and one kind of traffic.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.kernels.cover import pairwise
 
 @dataclass(frozen=True)
 class Cell:
-    """`setting`: how the engine was started, in the words of the table."""
+    """One cell of the matrix; `setting`: how the engine was started, in the words of the table."""
 
     attention: Attention
     setting: str
@@ -31,7 +33,7 @@ class Cell:
 
 
 def judge(cell: Cell, counters: RouteCounters) -> None:
-    """Hold what HK counted of all steps of `cell` to what it must be: every prompt is HK's."""
+    """Hold HK's counters after all steps of `cell`: HK must have computed every prompt."""
     left = {why: tally.tokens for why, tally in counters.fallbacks.items()}
     verified, prefill = cell.traffic.verified(), cell.traffic.prefill()
     expected = {SPECULATIVE: verified} if verified else {}

@@ -1,6 +1,6 @@
 """Faults in how HK reads a cache, below both engines' plugins: each must turn a cell red.
 
-They come in between a plugin and its layer's calls, behind the proof of the cache.
+A fault comes in between a plugin and its layer's calls, after the proof of the cache.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ Arguments = dict[str, Any]
 
 
 class Fault:
-    """A healthy one: `step` and `arguments` are what it changes. `tell` hears of each call with
-    extends: a fault that never came to one proves nothing."""
+    """A fault that changes nothing yet: subclasses change `step` or `arguments`.
+
+    `tell` hears of each call with extends: a fault that was never called proves nothing.
+    """
 
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
@@ -33,7 +35,7 @@ class Fault:
         return arguments
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """For as long as `patch` lasts."""
+        """Put the fault in place for as long as `patch` lasts."""
         healthy = PrefillRoute.compute
 
         def compute(
@@ -55,7 +57,7 @@ class Fault:
 
 
 class PageOffByOne(Fault):
-    """Each page of a request is the one behind it."""
+    """Read each page of a request as the one behind it."""
 
     def step(self, step: PrefillStep) -> PrefillStep:
         assert step.block_table is not None
@@ -63,7 +65,7 @@ class PageOffByOne(Fault):
 
 
 class ValuesAsRows(Fault):
-    """The values of a split cache, a channel's tokens side by side, read as a token's channels."""
+    """Read a channel's values in a split cache, which lie side by side, as a token's channels."""
 
     def arguments(self, arguments: Arguments) -> Arguments:
         cache: PagedKV = arguments["paged_kv"]
@@ -76,7 +78,7 @@ class ValuesAsRows(Fault):
 
 
 class WrongScale(Fault):
-    """Of an FP8 cache: another head's; of one scale per tensor, the keys' for the values'."""
+    """Use a wrong scale of an FP8 cache: another head's, or the keys' for the values'."""
 
     def arguments(self, arguments: Arguments) -> Arguments:
         scales = [arguments[name] for name in ("k_scale", "v_scale")]
@@ -88,7 +90,7 @@ class WrongScale(Fault):
 
 
 def take_speculative_rows(patch: pytest.MonkeyPatch, tell: Callable[[], object]) -> None:
-    """HK takes the rows that verify drafts, too."""
+    """Let HK take the rows that verify drafts, too."""
 
     def taken(*arguments: Any, **named: Any) -> RowSplit:
         tell()

@@ -27,14 +27,14 @@ class Attention:
         return self.name
 
     def mask(self) -> dict[str, Any]:
-        """What the reference is told of it."""
+        """Arguments by which the reference masks as the layer does."""
         sinks = torch.full((self.num_heads,), SINK) if self.sinks else None
         return {"sliding_window": self.window, "sinks": sinks}
 
 
 SINK = 1.0
 WINDOW = 48
-"""Shorter than the sequences of traffic.py."""
+"""A window shorter than the sequences of traffic.py."""
 
 LAYERS = (
     Attention("Llama 3", 32, 8, 128),  # 8B

@@ -1,5 +1,8 @@
-"""docs/routing.md: what HK gets of each engine's defaults. Written by the tests of the matrix, run
-with `--into docs/routing.md`; without it they compare, cell by cell."""
+"""The tables of docs/routing.md: what HK computes under each engine's defaults.
+
+The tests of the matrix write them, if run with `--into docs/routing.md`. Without it they compare,
+cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ DOCUMENT = ROOT / "docs" / "routing.md"
 ADVICE = "run this file with --into docs/routing.md"
 SERVED = "HK"
 SAME = "; "
-"""Between attentions and between settings."""
+"""The separator between attentions and between settings in one row."""
 HEADINGS = ("attention", "started with", "backend")
 
 
 class Place(NamedTuple):
-    """Of a cell."""
+    """The place of a cell in the table."""
 
     attention: str
     setting: str
@@ -42,8 +45,10 @@ Note = Callable[[Cell, Found], None]
 
 
 def noting(engine: str, matrix: Sequence[Cell], config: pytest.Config) -> Iterator[Note]:
-    """What notes a cell of `engine`: compares it with the document, or writes the document once the
-    whole matrix was noted."""
+    """A function that notes a cell of `engine`, and compares it with the document.
+
+    With `--into` it writes the document, once the whole matrix was noted.
+    """
     into = config.getoption("--into", None)
     found: dict[Place, Found] = {}
     documented = {} if into else whole(engine, matrix)
@@ -63,7 +68,7 @@ def place(cell: Cell) -> Place:
 
 
 def whole(engine: str, matrix: Sequence[Cell]) -> Table:
-    """What the document has, which must be the cells of `matrix` as `render` writes them."""
+    """The document's table, after a check that it is `render`'s, with the cells of `matrix`."""
     table = read(DOCUMENT, engine)
     assert set(table) == set(map(place, matrix)), f"{DOCUMENT.name} has other cells: {ADVICE}"
     assert render(table) == _block(DOCUMENT, engine)[1], f"{DOCUMENT.name} was edited: {ADVICE}"
@@ -71,7 +76,7 @@ def whole(engine: str, matrix: Sequence[Cell]) -> Table:
 
 
 def render(table: Table) -> str:
-    """A row for all attentions and settings that come to the same, and the reasons below the rows.
+    """The table's text: a row for all attentions and settings with equal cells, then the reasons.
 
     Each kind of traffic is a column.
     """
@@ -92,7 +97,7 @@ def render(table: Table) -> str:
 
 
 def read(document: Path, engine: str) -> Table:
-    """What `render` has written there."""
+    """The table that `render` has written into `document`."""
     _, block, _ = _block(document, engine)
     reasons = dict(re.findall(r"^(\d+)\. `(.*)`$", block, re.MULTILINE))
     lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line[:1] == "|"]
@@ -115,7 +120,7 @@ def put_into(document: Path, engine: str, table: Table) -> None:
 
 
 def _block(document: Path, engine: str) -> tuple[str, str, str]:
-    """What is before the engine's table, the table, and what is behind it."""
+    """The document's text before the engine's table, the table, and the text behind it."""
     begin = f"<!-- defaults of {engine}: written by their test, with --into -->\n"
     end = f"<!-- end of the defaults of {engine} -->\n"
     text = document.read_text()

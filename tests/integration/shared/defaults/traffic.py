@@ -1,5 +1,7 @@
-"""What engines compute with their defaults, step by step: a batch of rows in the order in which a
-scheduler may give it."""
+"""Traffic for engines with their defaults, step by step.
+
+A step is a batch of rows in an order that a scheduler may give it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ from tests.integration.shared.attention.rows import (
 Step = tuple[Row, ...]
 
 TEMPLATE = 64
-"""Tokens that begin every chat: whole pages of every engine."""
+"""Number of tokens that begin every chat: whole pages of every engine."""
 AUTO, FP8, E5M2, CHECKPOINT = "auto", "fp8", "fp8_e5m2", "checkpoint"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """`template`: the first tokens, and pages, that all rows with as many cached tokens share.
+    """One kind of traffic.
+
+    `template`: the first tokens, and pages, that all rows with as many cached tokens share.
     `cache`: what asks for the KV cache's dtype: nobody, the user, the checkpoint. `drafts`: the
-    most that a row verifies."""
+    most that a row verifies.
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -38,7 +43,7 @@ class Traffic:
         return self.name
 
     def prefill(self) -> int:
-        """Tokens of prompts, in all steps: of rows with more than one."""
+        """Tokens of prompts in all steps: those of rows with more than one."""
         return sum(prefill_tokens(step) for step in self.steps) - self.verified()
 
     def verified(self) -> int:

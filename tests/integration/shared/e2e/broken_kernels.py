@@ -1,6 +1,6 @@
-"""Catalogues whose kernels are broken, each in its way, for the device that the engine makes next.
+"""Catalogues of broken kernels, each broken in its way, for the device that the engine makes next.
 
-Copies of the shipped catalogue; what is changed are machine words (CDNA3 ISA guide, "Microcode
+They are copies of the shipped catalogue with changed machine words (CDNA3 ISA guide, "Microcode
 Formats": VOP1 and SOPP).
 """
 
@@ -23,7 +23,7 @@ EXP, SIN = 0x20, 0x29
 
 
 def one_wrong_exponential() -> Path:
-    """The folder of that catalogue, which has the hash of just that file."""
+    """Make a catalogue with one wrong exponential, and the file's right hash; return its folder."""
 
     def sine(word: int) -> int:
         return word & ~(0xFF << 9) | SIN << 9
@@ -32,13 +32,16 @@ def one_wrong_exponential() -> Path:
 
 
 def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: bool) -> Path:
-    """The catalogue's folder, copied, instructions `mnemonic` of every attention kernel changed."""
+    """Copy the catalogue, and change the instructions `mnemonic` of every attention kernel.
+
+    Returns the copy's folder.
+    """
     from hk_backend.kernels.catalogue import CODE_OBJECTS
 
     parent = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, parent)
     folder = parent / "codeobjects"
-    # without line tables: they belong to the unchanged code
+    # line tables belong to the unchanged code
     shutil.copytree(CODE_OBJECTS, folder, ignore=shutil.ignore_patterns("*.lines"))
     listed = folder / ARCH / "attention_prefill.json"
     content = json.loads(listed.read_text())
@@ -58,7 +61,7 @@ def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: boo
 
 
 def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int]:
-    """Where the instructions `mnemonic` of a kernel lie in its file."""
+    """Offsets of the instructions `mnemonic` of a kernel in its file."""
     from hk_backend import _emulator
     from hk_backend.lab.toolchain.elf import Elf
 

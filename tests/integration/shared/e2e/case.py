@@ -1,5 +1,7 @@
-"""Engines that serve one kind of traffic, and what their answers must satisfy: HK serves what
-transformers and a stock engine do, and it was HK that computed it."""
+"""Engines that serve one kind of traffic, and the checks of their answers.
+
+HK must answer as transformers and a stock engine do, and must have computed the answers itself.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ MODELS = ("tiny-64", "tiny-128", "smollm2")
 
 @dataclass(frozen=True)
 class Case:
-    """Its prompts are made once the checkpoint is there; `kind` names its traffic. `block_size`: of
-    the KV cache."""
+    """One engine; `kind` names its traffic, and `block_size` is the KV cache's.
+
+    Prompts are made once the checkpoint is there.
+    """
 
     model: str
     dtype: str
@@ -32,8 +36,10 @@ class Case:
 
 
 def assert_equal(found: ScenarioResult, truth: str, tokens_only: int = 0) -> None:
-    """In float32: greedy tokens, and log-probabilities within 1e-3, but for so many last rounds in
-    which only tokens were asked for."""
+    """Hold that float32 answers equal the truth: greedy tokens, and log-probabilities within 1e-3.
+
+    The last `tokens_only` rounds asked for tokens only.
+    """
     assert_routed(found)
     scored = len(found.rounds) - tokens_only
     for index, item in enumerate(found.rounds):
@@ -41,14 +47,14 @@ def assert_equal(found: ScenarioResult, truth: str, tokens_only: int = 0) -> Non
 
 
 def assert_as_near(found: ScenarioResult, stock: ScenarioResult, truth: str) -> None:
-    """In half precision: as near to float32 as stock is in the same, on the same traffic."""
+    """Hold that HK in half precision is as near to float32 as stock is, on the same traffic."""
     assert_not_loaded(stock)
     assert_routed(found)
     assert_as_exact(error_of(found.rounds, truth), error_of(stock.rounds, truth))
 
 
 def assert_met(kind: str, result: ScenarioResult) -> None:
-    """The engine met what the kind is there for."""
+    """Hold that the engine met the steps or caches that this kind of traffic exists for."""
     last, first = result.rounds[-1], result.rounds[0].batches or []
     steps = [step for item in result.rounds for step in item.batches or []]
     met = {

@@ -1,4 +1,4 @@
-"""What an engine's answers must satisfy. Every check raises AssertionError and says where."""
+"""Checks of an engine's answers. Each raises AssertionError and says where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.integration.shared.e2e.oracle import score
 from tests.integration.shared.e2e.scenario import Answer, ScenarioResult, Worker
 
 LOGPROB_TOLERANCE = 1e-3
-"""In float32: against the stock engine and against transformers."""
+"""Tolerance in float32, against the stock engine and against transformers."""
 ROUTED_SHARE = 0.99
 ENTRY_POINTS = {
     *("hk_vllm", "hk_vllm.plugin"),
@@ -19,24 +19,24 @@ ENTRY_POINTS = {
         "hk_sglang.resolution",
     ),  # offers `--attention-backend hk`
 }
-"""All that an engine may import of HK if nobody asked for it."""
+"""All modules of HK that an engine may import if nobody asked for HK."""
 
 
 def assert_true_answers(answers: list[Answer], checkpoint: str) -> None:
-    """Greedy tokens and log-probabilities as transformers has them in float32."""
+    """Hold that greedy tokens and log-probabilities are those of transformers in float32."""
     assert_true_logprobs(answers, checkpoint)
     assert_true_tokens(answers, checkpoint)
 
 
 def assert_true_tokens(answers: list[Answer], checkpoint: str) -> None:
-    """Greedy tokens as transformers has them in float32."""
+    """Hold that greedy tokens are those of transformers in float32."""
     for index, answer in enumerate(answers):
         greedy = score(checkpoint, answer).greedy
         assert answer.tokens == greedy, f"prompt {index}: not the greedy tokens of transformers"
 
 
 def assert_true_logprobs(answers: list[Answer], checkpoint: str) -> None:
-    """Every token's log-probability within `LOGPROB_TOLERANCE` of transformers in float32.
+    """Hold that every log-probability is within `LOGPROB_TOLERANCE` of transformers in float32.
 
     Transformers scores the tokens that the engine gave: it does not matter which they are.
     """
@@ -68,7 +68,7 @@ def comparable(answer: Answer, other: Answer) -> Iterator[tuple[float, float]]:
 
 
 def assert_routed(result: ScenarioResult) -> None:
-    """HK computed the prefill: at least 99 %, and its count is the scheduler's own."""
+    """Hold that HK computed at least 99 % of the prefill; its count must be the scheduler's own."""
     for rank, worker in enumerate(result.rounds[-1].workers):
         attention = worker.routes.get("attention")
         assert attention, f"worker {rank}: HK counted nothing"
@@ -84,7 +84,10 @@ def assert_routed(result: ScenarioResult) -> None:
 
 
 def assert_replayed(result: ScenarioResult) -> None:
-    """HK's linear layers ran in graphs, some of them often; HK counts what it launched itself."""
+    """Hold that HK's linear layers ran in graphs, some of them often.
+
+    HK's counters hold only the launches that its Python made.
+    """
     for worker in result.rounds[-1].workers:
         linear = worker.routes["linear"]
         assert linear["on"], linear["why"]
@@ -94,7 +97,7 @@ def assert_replayed(result: ScenarioResult) -> None:
 
 
 def assert_not_loaded(result: ScenarioResult) -> None:
-    """Stock: nothing of HK in any worker beyond the plugin's entry point."""
+    """Hold that an engine is stock: no worker has more of HK than the plugin's entry point."""
     for worker in result.rounds[-1].workers:
         assert set(worker.modules) <= ENTRY_POINTS, worker.modules
 

@@ -1,5 +1,7 @@
-"""Starts engines in a clean environment, as forks of a process that has imported them, and reads
-what they wrote."""
+"""Starts engines in a clean environment, as forks of a process that has imported them.
+
+Then it reads what they wrote.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,19 @@ from tests.suite.held import held_to, limits
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HK_EVIDENCE": "ignore",  # HK serves the same on all machines
-    "ONEDNN_MAX_CPU_ISA": machine.ONEDNN_WITHOUT_AMX,  # and TEST_HIDE_AMX: the same on all machines
+    "ONEDNN_MAX_CPU_ISA": machine.ONEDNN_WITHOUT_AMX,  # alike on all machines
     "OMP_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "PASSIVE",  # two threads that spin starve whatever runs beside them
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "integration")]),  # this tree's plugins
 }
 HK = {"HK_BACKEND": "1"}
 STEERING = ("HK_", "VLLM_", "SGLANG_", "TORCH", "OMP_", "KMP_", "PROMETHEUS_")
-"""How the variables begin that no engine process inherits from this one."""
+"""Prefixes of variables that no engine process inherits from this one."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """What the engine of a scenario left behind: its result, if it came that far, and its log."""
+    """An engine's remains after its scenario: its result, if it came that far, and its log."""
 
     result: ScenarioResult | None
     log: str
@@ -47,7 +49,7 @@ class Served:
 
     @property
     def only(self) -> ScenarioResult:
-        """The result; a scenario that did not come through is an error."""
+        """The result; raises AssertionError if the scenario did not come through."""
         if self.result is None or self.result.error:
             why = self.error or f"ended with {self.exit_code}"
             raise AssertionError(f"the engine {why}\n{tail(self.log)}")
@@ -78,34 +80,34 @@ class Engines:
         self.add(scenarios)
 
     def add(self, scenarios: Iterable[Scenario]) -> None:
-        """Further ones; one whose name is known is the same."""
+        """Add scenarios; one whose name is known counts as the same."""
         self._scenarios |= {scenario.name: scenario for scenario in scenarios}
 
     def of(self, name: str) -> Served:
-        """What the engine of the scenario `name` left behind."""
+        """Serve the scenario `name`, if none did so before; return what its engine left behind."""
         note_engine(f"{self._folder}/{name}")
         if name not in self._served:
             self._served[name] = self._start(self._scenarios[name])
         return self._served[name]
 
     def __getitem__(self, name: str) -> ScenarioResult:
-        """Its result; a scenario that did not come through is an error."""
+        """The scenario's result; raises AssertionError if the scenario did not come through."""
         return self.of(name).only
 
 
 Checkpoint = Callable[[str], str]
-"""From a model of the catalogue to its checkpoint."""
+"""A function from a model of the catalogue to its checkpoint."""
 Reader = Callable[[str], Served]
-"""From the name of an engine to what it left behind; starts it for the first that asks."""
+"""A function from an engine's name to what it left behind; the first call starts the engine."""
 
 
 class Forks:
     """The process that has imported an engine (forks.py), started with the first job.
 
-    `module`: what it prepares. `environment`: on top of `base()`, a clean one, for the import
-    and every job.
-    Jobs may come from several threads. It ends with this process, if not before; what its forks
-    used counts then as this process's children's, and for a test as soon as a fork has ended.
+    `module`: what it prepares. `environment`: variables for the import and every job, on top of
+    `base()`, a clean environment. Jobs may come from several threads. The process ends with this
+    one, if not before. The processor time of its forks then counts as this process's children's,
+    and for a test as soon as a fork has ended.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class Forks:
                 self._connection, self._seconds = None, 0.0
 
     def _stop_in(self, process: int) -> None:
-        """In `process` itself: a fork of it that ends has other things to end."""
+        """Stop in `process` itself: a fork of it that ends has other things to end."""
         if os.getpid() == process:
             self.stop()
 
@@ -182,7 +184,7 @@ class Forks:
         Thread(target=self._note_ends, args=(self._connection, log), daemon=True).start()
 
     def _note_ends(self, connection: Any, log: Path) -> None:
-        """Until the process has ended."""
+        """Note the ends of jobs until the process has ended."""
         try:
             while True:
                 name, exit_code, seconds = connection.recv()
@@ -207,8 +209,10 @@ def serve(
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what would steer an engine or HK, plus `ENVIRONMENT`, and
-    held to what the tests are held to."""
+    """This process's environment, without what would steer an engine or HK, plus `ENVIRONMENT`.
+
+    It also holds engines to the instruction set of the tests.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
     if machine.advertises_amx():
         kept["TEST_HIDE_AMX"] = "1"

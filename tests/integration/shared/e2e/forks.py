@@ -2,10 +2,10 @@
 
     python -m tests.integration.shared.e2e.forks FILE_DESCRIPTOR MODULE
 
-Importing an engine takes longer than starting one: so it is imported once, by `MODULE.prepare()`
-and without any plugin, and each engine lives in a fork of this process: nothing of one reaches
-another. Jobs come through the connection; the log, the exit code and the processor seconds of each
-go back when it has ended. At None, or when the other side is no more, whatever still runs is ended.
+Importing an engine takes longer than starting one, so `MODULE.prepare()` imports it once, without
+any plugin. Each engine lives in a fork of this process, so that nothing of one reaches another.
+Jobs come through the connection. When a job has ended, its log, exit code and processor seconds go
+back. At None, or when the other side is gone, whatever still runs is ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SECONDS_TO_END = 20
 
 
 class Job(NamedTuple):
-    """Call `main(*arguments)` of `module` as if it were a process of its own, in `environment`.
+    """A call of `main(*arguments)` of `module`, as a process of its own, in `environment`.
 
-    What it writes goes to the file `log`. After `timeout` seconds it is ended.
+    Its output goes to the file `log`. After `timeout` seconds it is ended.
     """
 
     module: str
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 def main(descriptor: int, module: str) -> None:
     importlib.import_module(module).prepare()
     gc.collect()
-    gc.freeze()  # or each engine's collections copy and walk all that was imported here
+    gc.freeze()  # else each engine's collections copy and walk all imported objects
     running: dict[int, tuple[int, str]] = {}
     with Connection(descriptor) as connection:
         while True:
@@ -79,12 +79,14 @@ def fork(job: Job, connection: Any) -> int:
     os.environ.clear()
     os.environ.update(job.environment)
     importlib.import_module(job.module).main(*map(Path, job.arguments))
-    sys.exit()  # as any script ends: HK's plugin reports then
+    sys.exit()  # ends like any script: HK's plugin reports then
 
 
 def ended(descriptor: int, child: int, log: str) -> tuple[int, float]:
-    """A child's exit code, negative if a signal ended it, and its processor seconds with those of
-    its children; what it left running if it failed ends, too."""
+    """A child's exit code, negative if a signal ended it, and its processor seconds.
+
+    The seconds include its children's. If it failed, what it left running is ended too.
+    """
     os.close(descriptor)
     _, status, usage = os.wait4(child, 0)
     exit_code = os.waitstatus_to_exitcode(status)
@@ -96,7 +98,7 @@ def ended(descriptor: int, child: int, log: str) -> tuple[int, float]:
 
 
 def end(running: dict[int, tuple[int, str]]) -> None:
-    """SIGTERM to the whole group of each, SIGKILL if that is not enough."""
+    """Send SIGTERM to the whole group of each, and SIGKILL if that is not enough."""
     for child, _ in running.values():
         send(child, signal.SIGTERM)
     while running:

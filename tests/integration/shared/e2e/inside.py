@@ -1,6 +1,7 @@
-"""Runs in an engine's process: what it says of itself, and what is broken in it.
+"""Runs in an engine's process: reports on the process, and puts faults into it.
 
-Nothing of HK is imported by looking, or by healing where nothing was hurt.
+A look at a process without HK imports nothing of HK, and neither does the removal of a fault that
+was never there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ OWN = ("hk_backend", "hk_vllm", "hk_sglang")
 
 
 def hide_instructions() -> None:
-    """From the engine: what lies beyond the instruction set that the tests are held to, and AMX.
+    """Hide AMX, and instructions beyond the set that the tests are held to, from the engine.
 
     Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16, and elsewhere HK leaves
     bfloat16 to the engine; neither has a switch.
@@ -30,7 +31,7 @@ def hide_instructions() -> None:
 
 
 def look(layers: int) -> Worker:
-    """This process, whose model has so many attention layers."""
+    """This process's report; its model has so many attention layers."""
     routing, mutations = sys.modules.get("hk_backend.routing.routes"), sys.modules.get(MUTATIONS)
     return Worker(
         routes={} if routing is None else routing.routes.report(),
@@ -42,7 +43,7 @@ def look(layers: int) -> Worker:
 
 
 def launches() -> dict[str, int]:
-    """How often the emulator ran each kernel, if there is one in this process."""
+    """Number of times that the emulator ran each kernel, if this process has one."""
     emulated = sys.modules.get("hk_backend.devices.hip.emulated")
     if emulated is None or not emulated.emulated_device.cache_info().currsize:
         return {}

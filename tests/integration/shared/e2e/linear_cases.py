@@ -1,7 +1,7 @@
-"""Linear layers in running engines of either kind: what each case serves, and what it must answer.
+"""Linear layers in running engines of either kind: each case's engines, and checks of answers.
 
 In float32 nothing but a mistake is far from the truth. Engines take float32 with some methods only,
-so those here are told to take it with all.
+so the tests make them take it with all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEME = "ct-mxfp4-rotated"
 
 @dataclass(frozen=True)
 class How:
-    """What an engine calls things.
+    """An engine's names for its arguments.
 
     Attributes:
         engine, alone, ranks: arguments of every engine, of one that computes a request at a time,
@@ -58,7 +58,7 @@ class How:
 
 @dataclass(frozen=True)
 class Case:
-    """`ranks`: how many, 1 or 2."""
+    """One case; `ranks`: 1 or 2."""
 
     how: How = field(repr=False)
     scheme: str
@@ -68,7 +68,7 @@ class Case:
         return f"{type(self).__name__.lower()}-{self.scheme}" + ("-2" if self.ranks > 1 else "")
 
     def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
-        """The checkpoint, and the truth about it."""
+        """Make the checkpoint, and the truth about it."""
         into = folder / "quantized"
         into.mkdir(exist_ok=True)
         return self.make(Path(checkpoint("tiny-64")), into)
@@ -88,7 +88,7 @@ class Case:
         return Scenario(str(self), model, rounds, dtype, engine, sabotage, HK)
 
     def check(self, served: Reader, made: Made) -> None:
-        """Every layer by HK, shard by shard, activations rounded as the checkpoint says."""
+        """Hold that HK computed every layer, with activations rounded as the checkpoint says."""
         found = served(str(self)).only
         assert_all_by_hk(found)
         assert_true(SCHEMES[self.scheme], found, made.truth, "float32")
@@ -101,7 +101,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Serialized(Case):
-    """A checkpoint that a tool has written; float16 is what vLLM takes by itself."""
+    """A checkpoint that a tool has written; float16 is vLLM's own choice for it."""
 
     dtype: str = "float32"
 
@@ -119,8 +119,11 @@ class Serialized(Case):
 
 @dataclass(frozen=True)
 class OnGfx950(Case):
-    """The same in bfloat16 on the emulated GPU, each call compared with the reference, and on the
-    cpu device in one process. `more`: further arguments of the engine, and of its environment."""
+    """A case in bfloat16 on the emulated GPU, each call compared with the reference.
+
+    The cpu device serves it too, in one process. `more`: further arguments of the engine, and of
+    its environment.
+    """
 
     more: tuple[dict[str, Any], dict[str, str]] = field(default=({}, {}), repr=False, hash=False)
 
@@ -137,8 +140,10 @@ class OnGfx950(Case):
         return f"{self.scheme}-bfloat16"
 
     def check(self, served: Reader, made: Made) -> None:
-        """Both routes by MI355X machine code, each layer within rounding of the reference, and
-        answers as near to the truth, and to the cpu device's, as rounding allows."""
+        """Hold that MI355X machine code computed both routes, each layer near the reference.
+
+        The answers are as near to the truth, and to the cpu device's, as rounding allows.
+        """
         found, cpu = served(str(self)).only, served(self.on_cpu).only
         assert len(found.rounds[-1].workers) == self.ranks
         assert_all_by_hk(found)
@@ -151,8 +156,10 @@ class OnGfx950(Case):
 
 @dataclass(frozen=True)
 class Faulty(Case):
-    """In bfloat16 on the emulated GPU once as it is, then with every fault of `FAULTY`; and without
-    them on the cpu device."""
+    """A case in bfloat16 on the emulated GPU, healthy first, then with every fault of `FAULTY`.
+
+    The cpu device serves it without faults.
+    """
 
     fault: str
 
@@ -173,8 +180,10 @@ class Faulty(Case):
         return f"{self.scheme}-faults", f"{self.scheme}-bfloat16"
 
     def check(self, served: Reader, made: Made) -> None:
-        """The healthy round is as exact as the cpu device, and the one with the fault is not,
-        although HK counts it as its own."""
+        """Hold that the healthy round is as exact as the cpu device, and the faulty one is not.
+
+        HK counts the faulty round as its own.
+        """
         found, cpu = (served(name).only for name in self.names)
         stock = error_of(cpu.rounds, str(made.truth))
         healthy, *faulty = found.rounds
@@ -191,8 +200,12 @@ class Faulty(Case):
 
 
 class Rotated(Case):
-    """On one rank a layer whose inputs are not rotated, or in other blocks, answers something else;
-    on two each rotates its own channels, and HK_CHECK compares every call with the reference."""
+    """A checkpoint with rotated layers.
+
+    On one rank a layer answers something else if its inputs are not rotated, or rotated in other
+    blocks. On two ranks each rotates its own channels, and HK_CHECK compares every call with the
+    reference.
+    """
 
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         made = self.made(checkpoint, folder)
@@ -230,14 +243,14 @@ class Rotated(Case):
 
 
 class Folded(Rotated):
-    """Most inputs come rotated."""
+    """A checkpoint whose weights absorb rotations: most inputs come rotated."""
 
     def make(self, source: Path, into: Path) -> Made:
         return make_folded(source, into)
 
 
 class RotatedWhileLoading(Rotated):
-    """`--quantization hk_mxfp4`, without an option."""
+    """Rotation while loading: `--quantization hk_mxfp4`, without an option."""
 
     def make(self, source: Path, into: Path) -> Made:
         return replace(make(ONLINE, source, into), checkpoint=source)
@@ -252,8 +265,10 @@ class RotatedWhileLoading(Rotated):
 
 @dataclass(frozen=True)
 class Refused(Rotated):
-    """A server that stops, with these variables or arguments, and why. `folded`: most inputs of its
-    checkpoint come rotated."""
+    """A server that stops, with these variables or arguments, and why.
+
+    `folded`: most inputs of its checkpoint come rotated.
+    """
 
     name: str
     why: str
@@ -280,7 +295,7 @@ class Refused(Rotated):
 
 
 def refused(how: How) -> list[Refused]:
-    """Where HK does not take rotated layers."""
+    """Cases in which HK does not take rotated layers."""
     kernels = "gfx950 has no kernels for mxfp4 weights"
     stock = rf"{ROTATION_KEY}\s+Extra inputs are not"
     return [
@@ -291,7 +306,7 @@ def refused(how: How) -> list[Refused]:
 
 @dataclass(frozen=True)
 class Damaged(Case):
-    """The engine does not start, and says which tensor is wrong and how."""
+    """An engine that does not start, and says which tensor is wrong and how."""
 
     damage: Damage
 

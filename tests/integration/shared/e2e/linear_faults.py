@@ -1,6 +1,6 @@
 """Deliberate faults in HK's linear layers: each must turn an engine's answers red.
 
-They come in below the route, where it calls the operator, in whatever process the plugin lives.
+A fault comes in below the route, where it calls the operator, in the plugin's process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.models import TINY_KV_HEADS
 
 LENGTHS = [7, 64, 100]
 STEP_BYTES = 128
-"""Of a row, that one step of a kernel multiplies."""
+"""Bytes of a weight's row that one step of a kernel multiplies."""
 
 
 def next_scale(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
-    """Every output feature by the scale of the next one, every block by that of the next."""
+    """Use the next output feature's scale for each feature, or the next block's for each block."""
     factors, blocks = weight.factors, weight.block_scales
     moved = replace(
         weight,
@@ -37,14 +37,14 @@ def next_scale(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tenso
 
 
 def dropped_step(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
-    """The last step along K never multiplied."""
+    """Leave out the last step along K."""
     x = x.clone()
     x[..., -STEP_BYTES * weight.n * weight.k // weight.data.nbytes :] = 0
     return healthy(x, weight, *rest)
 
 
 def swapped_shards(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
-    """The last two shards of a merged layer in each other's place: k and v, or gate and up."""
+    """Exchange the last two shards of a merged layer: k and v, or gate and up."""
     out = healthy(x, weight, *rest)
     width = {QKV: KEYS, GATE_UP: GATE_UP // 2}.get(weight.n)
     if width is not None:
@@ -60,13 +60,13 @@ QKV, GATE_UP = 2 * KEYS + 2 * HIDDEN, 4 * HIDDEN
 
 
 def not_rotated(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
-    """The inputs only rounded."""
+    """Round the inputs without the rotation."""
     rounded = ROTATED.get(weight.activations, weight.activations)
     return healthy(x, replace(weight, activations=rounded, rotation=0), *rest)
 
 
 def half_a_block(x: torch.Tensor, weight: PackedWeight, *rest: Any) -> torch.Tensor:
-    """Half as many channels together."""
+    """Rotate half as many channels together."""
     return healthy(x, replace(weight, rotation=weight.rotation // 2), *rest)
 
 
@@ -89,12 +89,12 @@ FAULTY = {
     )
     if not unserved(GFX950, SCHEMES[scheme].scale_kind)
 }
-"""Schemes of checkpoints that gfx950 serves, and the faults that their layers have."""
+"""Schemes of checkpoints that gfx950 serves, and the faults of their layers."""
 EACH = [(scheme, fault) for scheme, faults in FAULTY.items() for fault in faults]
 
 
 def install(name: str, patch: pytest.MonkeyPatch, tell: Callable[[], object]) -> None:
-    """For as long as `patch` lasts; `tell` hears of each call."""
+    """Put the fault in place for as long as `patch` lasts; `tell` hears of each call."""
 
     def linear(x: torch.Tensor, weight: Any, *rest: Any) -> torch.Tensor:
         tell()

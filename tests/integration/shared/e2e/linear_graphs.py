@@ -1,7 +1,9 @@
-"""Linear layers of an engine in graphs that the emulated GPU replays, as a GPU replays an engine's
-pieces between attention. Engines capture none on a CPU, so here each layer is a graph: a first call
-with so many rows warms up, a second is captured, and every later one is a replay, for which nothing
-of HK's Python runs. The depth of each tile is split, where it may be.
+"""Linear layers of an engine in graphs that the emulated GPU replays.
+
+A GPU replays an engine's pieces between attention in the same way. Engines capture nothing on a
+CPU, so here each layer is a graph. A first call with so many rows warms up, and a second one is
+captured. Every later one is a replay, which runs none of HK's Python. The depth of each tile is
+split, where it may be.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Call = Callable[..., torch.Tensor]
 
 
 class CapturedMemory(EmulatedMemory):
-    """What a graph takes stays mapped, on a stream of its own."""
+    """Memory in which a graph's tensors stay mapped, on a stream of its own."""
 
     def __init__(self, library: EmulatedLibrary, name: str) -> None:
         super().__init__(library, name)
@@ -51,7 +53,7 @@ class CapturedMemory(EmulatedMemory):
 
 
 class Piece:
-    """The graph of one call: it writes `out` from what `x` holds."""
+    """The graph of one call: it writes `out` from the contents of `x`."""
 
     def __init__(self, compute: Call, x: torch.Tensor, *rest: Any) -> None:
         memory: Any = emulated.emulated_device("gfx950").memory
@@ -70,7 +72,7 @@ class Piece:
 
 
 def linear_in_graphs() -> None:
-    """Of the emulated device that the engine makes next."""
+    """Replay the linear layers of the emulated device that the engine makes next."""
     emulated.EmulatedMemory = CapturedMemory  # type: ignore[misc]
     emulated.emulated_device.cache_clear()
     launches.Launches.choose = halves  # type: ignore[method-assign, assignment]

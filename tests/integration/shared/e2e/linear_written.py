@@ -26,8 +26,11 @@ from tests.quantize.checkpoint import WEIGHTS, change_config, change_weights, te
 
 
 class Online(Case):
-    """Weight-only, so that a float32 engine and the truth round the same numbers: the weights.
-    `scheme`: the method."""
+    """Weights that are quantised while they are loaded; `scheme`: the method.
+
+    Inputs are not rounded, so that a float32 engine and the truth round the same numbers: the
+    weights.
+    """
 
     def make(self, source: Path, into: Path) -> Made:
         values = fp8_values if self.scheme == "hk_fp8" else mx_values("mxfp6_e3m2")
@@ -41,7 +44,7 @@ class Online(Case):
         return [replace(found, engine=found.engine | more)]
 
     def check(self, served: Reader, made: Made) -> None:
-        """The weights that the format has for the checkpoint's, and not the checkpoint's own."""
+        """Hold that the weights are the format's, and not the checkpoint's own."""
         found = served(str(self)).only
         assert_all_by_hk(found)
         assert_true_answers(found.rounds[0].answers, str(made.truth))
@@ -51,8 +54,11 @@ class Online(Case):
 
 @dataclass(frozen=True)
 class Written(Case):
-    """What `hk-backend quantize --format` writes, rounded to nearest, with the activations that are
-    its default. `scheme`: the format; `ignore`: a decoder layer that is left as it is."""
+    """A checkpoint that `hk-backend quantize --format` writes, rounded to nearest.
+
+    Activations are the format's default. `scheme`: the format; `ignore`: a decoder layer that is
+    left as it is.
+    """
 
     head: str = KEPT
     ignore: int | None = None
@@ -67,7 +73,7 @@ class Written(Case):
         return f"written-{self.scheme}{head}{ignored}"
 
     def make(self, source: Path, into: Path) -> Made:
-        """The truth is what the reference reads in it."""
+        """Make the checkpoint; its truth has the values that the reference reads in it."""
         made = Made(into / str(self), into / f"{self}-truth")
         if made.truth.exists():
             return made
@@ -90,15 +96,17 @@ class Written(Case):
         return made
 
     def check(self, served: Reader, made: Made) -> None:
-        """All layers by HK, with the written values, and inputs rounded as the format says."""
+        """Hold that HK computed all layers, with the written values and the format's rounding."""
         found = served(str(self)).only
         assert_all_by_hk(found)
         assert_true(self, found, made.truth, "float32")
 
 
 class HeadInSixBits(Case):
-    """A head and an embedding with one table, packed once in 6 bits. The truth has the packed
-    values in its one table, in float32."""
+    """A head and an embedding with one table, packed once in 6 bits.
+
+    The truth has the packed values in its one table, in float32.
+    """
 
     def make(self, source: Path, into: Path) -> Made:
         into = into / "tied"

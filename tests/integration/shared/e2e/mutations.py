@@ -1,8 +1,7 @@
-"""Deliberate faults in HK's attention, and in its linear layers (linear_faults.py): what the
-end-to-end comparison must catch.
+"""Deliberate faults in HK's attention, and in its linear layers (linear_faults.py).
 
-They wrap the public operator wherever the plugin holds it, or the calls of a layer, in whatever
-process the plugin lives; the product knows nothing of them.
+The end-to-end comparison must catch each. They wrap the public operator wherever the plugin holds
+it, or the calls of a layer, in the plugin's process. The product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -30,11 +29,14 @@ from tests.integration.shared.e2e.linear_faults import LINEAR_FAULTS
 
 T = torch.Tensor
 Mutation = Callable[[T, T, T, T, float], object]
-"""Of one request of a call: its queries, its keys and values packed, its outputs, the scale."""
+"""A fault in one request of a call.
+
+It gets the request's queries, its packed keys and values, its outputs and the scale.
+"""
 
 
 def attend(query: T, key: T, value: T, scale: float) -> T:
-    """What the healthy operator gives."""
+    """The output of the healthy operator."""
     of_query, of_key = (torch.tensor([0, len(side)], dtype=torch.int32) for side in (query, key))
     output = healthy(query, key, value, query_start_loc=of_query, key_start_loc=of_key, scale=scale)
     assert isinstance(output, torch.Tensor)
@@ -42,23 +44,23 @@ def attend(query: T, key: T, value: T, scale: float) -> T:
 
 
 def scaled_output(query: T, key: T, value: T, out: T, scale: float) -> None:
-    """Every output 2 % too large."""
+    """Make every output 2 % too large."""
     out.mul_(1.02)
 
 
 def swapped_heads(query: T, key: T, value: T, out: T, scale: float) -> None:
-    """The first and the last query head exchanged: they belong to different KV heads."""
+    """Exchange the first and the last query head, which belong to different KV heads."""
     out[:, [0, -1]] = out[:, [-1, 0]]
 
 
 def dropped_last_key(query: T, key: T, value: T, out: T, scale: float) -> None:
-    """The last key of the sequence unseen; only the last query could see it."""
+    """Hide the last key of the sequence; only the last query could see it."""
     if len(key) > 1:
         out[-1:] = attend(query[-1:], key[:-1], value[:-1], scale)
 
 
 def ignored_prefix(query: T, key: T, value: T, out: T, scale: float) -> None:
-    """Only the keys of the new tokens seen, whatever the cache holds."""
+    """Hide all keys but those of the new tokens, whatever the cache holds."""
     out[:] = attend(query, key[-len(query) :], value[-len(query) :], scale)
 
 
@@ -70,7 +72,7 @@ MUTATIONS: dict[str, Mutation] = {
 CACHE_FAULTS: dict[str, type[Fault]] = {
     fault.__name__: fault for fault in (PageOffByOne, ValuesAsRows, WrongScale)
 }
-"""In how a cache is read. On a GPU only the first call of a layer comes to the public operator."""
+"""Faults in how a cache is read. On a GPU only a layer's first call reaches the public operator."""
 
 mutated_calls = 0
 """Calls with a fault in this process: a fault that never ran proves nothing."""

@@ -1,12 +1,15 @@
-"""What answers over an FP8 KV cache must satisfy: transformers is the truth, with its keys and
-values rounded to the same codes; and truths with a fault, which the answers must not satisfy.
+"""Checks of answers over an FP8 KV cache.
 
-A key or value that lies between two codes, nearer to their middle than a float32 sum is exact, gets
-the one or the other in two right engines. Codes are some 2^-3 of a value apart, such sums exact to
-some 2^-22, and a token of `tiny_llama` has 768 keys and values: so one token in some hundreds has
-such a code. It moves the scores of the tokens that attend to it, by up to 0.05, and those far from
-it hardly: of the moved ones nothing follows. But they are few, while a fault of the cache or of the
-attention over it moves every token. So the median of all errors is held to `LOGPROB_TOLERANCE`.
+The truth is transformers, with its keys and values rounded to the same codes. The answers must
+differ from truths with a fault.
+
+Two right engines may round a key or value differently, if it lies between two codes and nearer to
+their middle than a float32 sum is exact. Codes are some 2^-3 of a value apart, and such sums are
+exact to some 2^-22. A token of `tiny_llama` has 768 keys and values, so one token in some hundreds
+has such a code. It moves the scores of the tokens that attend to it, by up to 0.05, and hardly
+those of distant tokens. So a score that moved proves nothing. But moved scores are few, while a
+fault of the cache or of the attention over it moves every token. So the median of all errors is
+held to `LOGPROB_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -49,13 +52,13 @@ def faulty(dtype: torch.dtype) -> dict[str, Cache]:
 
 
 def assert_over(dtype: torch.dtype, answers: list[Answer], checkpoint: str) -> None:
-    """The answers are those of attention over codes of `dtype`."""
+    """Hold that the answers are those of attention over codes of `dtype`."""
     right = stored(dtype)
     assert_scores_of(Cache(right, right), answers, checkpoint)
 
 
 def assert_faults_seen(dtype: torch.dtype, answers: list[Answer], checkpoint: str) -> None:
-    """The answers are not those of a faulty cache."""
+    """Hold that the answers are not those of a faulty cache."""
     for fault, cache in faulty(dtype).items():
         try:
             assert_scores_of(cache, answers, checkpoint)
@@ -66,8 +69,10 @@ def assert_faults_seen(dtype: torch.dtype, answers: list[Answer], checkpoint: st
 
 
 def assert_scores_of(cache: Cache, answers: list[Answer], checkpoint: str) -> None:
-    """Over all tokens: the median error within `LOGPROB_TOLERANCE`, and on average no generated
-    token less likely than the best by more than that."""
+    """Hold that the median error of all tokens is within `LOGPROB_TOLERANCE`.
+
+    Generated tokens may on average be less likely than the best by as much.
+    """
     errors: list[float] = []
     regrets: list[float] = []
     for answer in answers:

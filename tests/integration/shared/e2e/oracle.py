@@ -1,7 +1,7 @@
 """The truth that engines are held to: transformers in float32, scoring what an engine answered.
 
-In a folder with `activations.json` (shared/checkpoints) the layers named there round
-their inputs as it says, and multiply in float64.
+In a folder with `activations.json` (shared/checkpoints) the layers named there round their inputs
+as it says, and multiply in float64.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from tests.integration.shared.e2e.scenario import Answer
 
 @dataclass(frozen=True)
 class Scores:
-    """For one answer: its tokens' log-probabilities; the greedy choices in place of the generated
-    ones, and by how much these are likelier."""
+    """Scores of one answer: its tokens' log-probabilities, the greedy choices, and the regrets.
+
+    A regret says by how much the greedy choice is likelier than the generated token.
+    """
 
     prompt_logprobs: list[float]
     logprobs: list[float]
@@ -37,7 +39,7 @@ HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 Stored = Callable[[torch.Tensor], torch.Tensor]
-"""What a cache makes of keys or values `[batch, heads, tokens, head_size]`."""
+"""A function from keys or values `[batch, heads, tokens, head_size]` to a cache's numbers."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def score(
 ) -> Scores:
     """Teacher-force `answer` through transformers in one pass; its prompt too, if it was scored.
 
-    If every generated token is the greedy choice after the ones before it, then greedy
-    generation would have given these tokens.
+    If every generated token is the greedy choice after the ones before it, then greedy generation
+    would have given these tokens.
 
     Args:
         arithmetic: how a checkpoint with `activations.json` is computed. "exact": what it means.
@@ -99,7 +101,7 @@ def _score(
 
 
 def attention_over(cache: Cache | None) -> AbstractContextManager[Any]:
-    """Llamas whose attention reads what `cache` makes of their keys and values."""
+    """Let the attention of Llamas read their keys and values from `cache`."""
     from transformers.models.llama import modeling_llama
 
     if cache is None:

@@ -1,4 +1,4 @@
-"""What is asked of the engines, and the faults that must show in the answers."""
+"""Prompts for the engines, and the faults that must show in the answers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.integration.shared.e2e.scenario import Round, Tokens
 from tests.models import random_prompts, real_prompts
 
 MUTATIONS = ("scaled_output", "swapped_heads", "dropped_last_key", "ignored_prefix")
-"""In tests/integration/shared/e2e/mutations.py; the last one where rows have a cached prefix."""
+"""Faults of shared/e2e/mutations.py; the last one needs rows with a cached prefix."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Random tokens for a tiny Llama, real text for SmolLM2 (fewer: it is larger)."""
+    """Random tokens for a tiny Llama; fewer prompts of real text for SmolLM2, which is larger."""
 
     model: str
     checkpoint: str
 
     def lengths(self) -> list[int]:
-        """Around every block and tile edge, and past two blocks of 128."""
+        """Lengths around every block and tile edge, and past two blocks of 128."""
         if self.model == "smollm2":
             return [1, 129, 100, 300, 33, 2]
         return [1, 2, 31, 32, 33, 127, 128, 129, 200, 333]
@@ -36,7 +36,7 @@ SMALL = [40, 100, 161]
 
 
 def long_rounds(prompts: Prompts) -> list[Round]:
-    """Chunked prefill, then a cached prefix, then a fault that must show."""
+    """Rounds of chunked prefill, then of a cached prefix, then with a fault that must show."""
     chunks = prompts.of(prompts.lengths())
     return [Round(chunks), *prefix_rounds(prompts), Round(chunks, mutation="scaled_output")]
 
@@ -44,7 +44,7 @@ def long_rounds(prompts: Prompts) -> list[Round]:
 def prefix_rounds(prompts: Prompts, mutation: str = "") -> list[Round]:
     """A long prompt, and then many that begin with it and end at different places.
 
-    `mutation`: in the second round.
+    `mutation`: the fault of the second round.
     """
     [text] = prompts.of([390])
     cached = len(text) - 90

@@ -1,4 +1,4 @@
-"""What the answers of an engine over a quantised checkpoint must satisfy."""
+"""Checks of an engine's answers over a quantised checkpoint."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
 from tests.models import TINY_LAYERS
 
 LAYERS = 4 * TINY_LAYERS + 1
-"""QKV, output, gate-up and down of each decoder layer, and the head."""
+"""The tiny Llama's linear layers: QKV, output, gate-up and down of each block, and the head."""
 
 
 class Quantised(Protocol):
-    """`activations`: how a checkpoint's layers round their inputs, as in `shared.checkpoints`."""
+    """A scheme; `activations`: how its layers round their inputs, as in `shared.checkpoints`."""
 
     @property
     def activations(self) -> str: ...
 
 
 def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Errors:
-    """How far another arithmetic takes transformers from the truth, on the same tokens."""
+    """Distance from the truth to transformers in another arithmetic, on the same tokens."""
     rounds = [
         RoundResult(
             [answered(str(truth), answer, arithmetic) for answer in item.answers], 0, [], None
@@ -38,10 +38,11 @@ def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Errors:
 
 
 def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: str) -> None:
-    """What the checkpoint means: within `LOGPROB_TOLERANCE` in float32; as near as the dtype's own
-    rounding allows where inputs are rounded to codes, or the dtype is not float32.
+    """Hold that the answers are what the checkpoint means.
 
-    What passes is not what forgetting to round the inputs would give.
+    In float32 they are within `LOGPROB_TOLERANCE`, if inputs are not rounded to codes. Otherwise
+    they are as near as the dtype's own rounding allows. An engine that forgot to round the inputs
+    would not pass.
     """
     rounds = scheme.activations not in ("none", "rotated")
     if not rounds and dtype == "float32":
@@ -56,7 +57,7 @@ def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: s
 
 
 def assert_checked(result: ScenarioResult) -> None:
-    """HK_CHECK compared every call with the reference; had it found one, the route were off."""
+    """Hold that HK_CHECK compared every call with the reference; an error switches a route off."""
     for worker in result.rounds[-1].workers:
         for route in ("linear", "attention"):
             found = worker.routes[route]
@@ -66,8 +67,9 @@ def assert_checked(result: ScenarioResult) -> None:
 
 
 def assert_on_gfx950(result: ScenarioResult) -> None:
-    """Every call of both routes, in every process, was the launch of a kernel of that route, as the
-    emulator counts."""
+    """Hold that the emulator launched one kernel for every call, of both routes, in each
+    process.
+    """
     for before, after in zip(result.start, result.rounds[-1].workers, strict=True):
         for route, kernels in (("linear", "gemm_"), ("attention", "attention_prefill_")):
             calls = after.routes[route]["calls"] - before.routes.get(route, {"calls": 0})["calls"]
@@ -80,7 +82,7 @@ def assert_on_gfx950(result: ScenarioResult) -> None:
 
 
 def assert_all_by_hk(result: ScenarioResult) -> None:
-    """Every linear layer of the model, and every token of every call."""
+    """Hold that HK computed every linear layer of the model, and every token of every call."""
     worker = result.rounds[-1].workers[0]
     linear = worker.routes["linear"]
     assert linear["on"], linear["why"]

@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from hk_backend import reference
 
 Weights = Callable[[str, torch.Tensor], torch.Tensor]
-"""From a weight's name and values to its new values."""
+"""A function from a weight's name and values to its new values."""
 
 
 def rewritten(model: Path, path: Path, change: Weights) -> Path:
-    """`model` with other weights in the linear layers of its blocks."""
+    """Copy `model` with other weights in the linear layers of its blocks."""
     shutil.copytree(model, path)
     tensors = load_file(model / "model.safetensors")
     for name, tensor in tensors.items():

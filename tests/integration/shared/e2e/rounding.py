@@ -1,8 +1,8 @@
-"""How far answers in half precision are from the truth, and what two of them may differ by.
+"""Bounds on the errors of answers in half precision, and on the differences of two answers.
 
-Errors of log-probabilities have heavy tails: one token may move by ten times the mean, in any right
-engine, so no bound on a single one proves anything. What is compared are figures over all tokens
-whose chance is known; a right engine fails by chance at most once in some 30,000 comparisons.
+Errors of log-probabilities have heavy tails. One token may move by ten times the mean, in any right
+engine, so no bound on a single one proves anything. The checks compare figures over all tokens
+whose chance is known. A right engine fails by chance at most once in some 30,000 comparisons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
 
 SIGMAS = 4
 CHANCE = 3.2e-5
-"""That a normal variable is so many standard deviations above its mean."""
+"""The chance that a normal variable is `SIGMAS` standard deviations or more above its mean."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Errors:
 
     @property
     def deviation(self) -> float:
-        """Of one error from the mean."""
+        """The standard deviation of one error."""
         return float(np.std(self.values))
 
     @property
@@ -46,7 +46,7 @@ class Errors:
 
     @staticmethod
     def between(pairs: Any) -> Errors:
-        """Of pairs of log-probabilities."""
+        """The errors of pairs of log-probabilities."""
         found, expected = np.array(list(pairs), dtype=float).T
         return Errors(np.abs(found - expected))
 
@@ -54,7 +54,7 @@ class Errors:
 def error_of(rounds: list[RoundResult], checkpoint: str, cache: Cache | None = None) -> Errors:
     """Distance to transformers in float32, which scores the engine's own tokens, over `cache`.
 
-    Of rounds that asked for tokens only nothing is known.
+    Rounds that asked for tokens only are left out.
     """
     pairs: list[tuple[float, float]] = []
     for answer in (answer for item in rounds for answer in item.answers if answer.logprobs):
@@ -65,12 +65,12 @@ def error_of(rounds: list[RoundResult], checkpoint: str, cache: Cache | None = N
 
 
 def assert_as_exact(found: Errors, stock: Errors) -> None:
-    """Rounding no worse than the stock engine's own in the same precision.
+    """Hold that rounding is no worse than the stock engine's own in the same precision.
 
     If both round alike, their errors are draws of one distribution. Then the means of n and m
     errors differ by sqrt(1/n + 1/m) of one error's standard deviation, which is taken from stock
-    alone. And the k largest of all errors are all found's with the chance (n / (n + m))^k, whatever
-    the distribution: that shows a fault of few tokens.
+    alone. The chance that all k largest errors are found's is (n / (n + m))^k, whatever the
+    distribution. This shows a fault of few tokens.
     """
     allowed = stock.mean + SIGMAS * stock.deviation * (1 / found.count + 1 / stock.count) ** 0.5
     assert found.mean <= allowed, (  # a NaN fails, too
@@ -89,7 +89,7 @@ def assert_agree(
     checkpoint: str,
     cache: Cache | None = None,
 ) -> None:
-    """Two devices in half precision agree on every token of the same prompts, within rounding.
+    """Hold that two devices in half precision agree on the same prompts, within rounding.
 
     The rounding is that of `other`, measured against transformers in float32 over `cache`: `found`
     has no part in its own bound.
@@ -98,7 +98,7 @@ def assert_agree(
 
 
 def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Errors) -> None:
-    """Two answers agree on every token of the same prompts, if each is off by like noise."""
+    """Hold that two answers to the same prompts agree, if each is off by like noise."""
     assert_differ_by_noise(
         Errors.between(
             pair
@@ -111,15 +111,16 @@ def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Err
 
 
 def assert_differ_by_noise(differences: Errors, noise: Errors) -> None:
-    """Differences of two answers that are each off by like noise, independent and of either sign.
+    """Hold that two answers differ by no more than like noise in each.
 
-    Noises of magnitude a and b differ by a + b or |a - b|, on average by max(a, b): the mean
-    difference is the mean of that over all pairs, and the mean square twice that of the noise.
+    The noises are independent and of either sign. Noises of magnitude a and b differ by a + b or |a
+    - b|, on average by max(a, b). The mean difference is the mean of that over all pairs. The mean
+    square is twice that of the noise.
     """
     larger = np.maximum.outer(noise.values, noise.values)
     expected = float(larger.mean())
     sampled = (2 * float(np.mean(noise.values**2)) - expected**2) / differences.count
-    estimated = 4 * float(larger.mean(axis=1).var()) / noise.count  # as of any mean over pairs
+    estimated = 4 * float(larger.mean(axis=1).var()) / noise.count  # a variance over pairs
     allowed = expected + SIGMAS * (sampled + estimated) ** 0.5
     assert differences.mean <= allowed, (
         f"mean error {differences.mean:.5f} between the two, rounding gives {expected:.5f}, "
@@ -130,7 +131,7 @@ def assert_differ_by_noise(differences: Errors, noise: Errors) -> None:
 def assert_same_numbers(
     found: ScenarioResult, other: ScenarioResult, checkpoint: str, cache: Cache | None = None
 ) -> None:
-    """As near to the truth as another device is, and as near to that device as rounding allows."""
+    """Hold that `found` is as near to the truth as `other`, and to `other` as rounding allows."""
     errors, others = (error_of(result.rounds, checkpoint, cache) for result in (found, other))
     assert_as_exact(errors, others)
     assert_agree(found.rounds, other.rounds, checkpoint, cache)

@@ -1,5 +1,6 @@
-"""Things broken, or done otherwise, before an engine starts: it must still serve, and say why HK
-does not.
+"""Things to break or change before an engine starts.
+
+The engine must still serve, and say why HK does not.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any
 
 
 def extension_missing() -> None:
-    """`import hk_backend._cpu` raises ImportError."""
+    """Make `import hk_backend._cpu` raise ImportError."""
     sys.modules["hk_backend._cpu"] = None  # type: ignore[assignment]
 
 
 def extension_raises() -> None:
-    """Every call of the extension's attention raises."""
+    """Make every call of the extension's attention raise."""
     extension: Any = importlib.import_module("hk_backend._cpu")
 
     def broken(*_: Any) -> None:
@@ -26,7 +27,7 @@ def extension_raises() -> None:
 
 
 def linear_in_graphs() -> None:
-    """Linear layers are captured and replayed (linear_graphs.py)."""
+    """Capture and replay linear layers (linear_graphs.py)."""
     from tests.integration.shared.e2e import linear_graphs
 
     linear_graphs.linear_in_graphs()

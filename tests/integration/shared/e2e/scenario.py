@@ -1,4 +1,4 @@
-"""What an engine process is asked to do and what it answers, as plain data that crosses in JSON."""
+"""Questions to an engine process and its answers, as plain data that crosses in JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Answer:
-    """One prompt's answer. Log-probabilities are natural, of the token that stands there.
+    """One prompt's answer; a log-probability is natural, of the token at its place.
 
     `prompt_logprobs`: of the prompt from its second token on; empty if not teacher-forced.
     """
@@ -73,7 +73,7 @@ class Batch:
 
     @staticmethod
     def of(rows: list[tuple[int, int]]) -> Batch:
-        """Of rows of so many new tokens behind so many that were there before."""
+        """The batch of rows that are given as (new tokens, tokens before them)."""
         prefills = [(count, before) for count, before in rows if count > 1]
         return Batch(
             decodes=len(rows) - len(prefills),
@@ -86,7 +86,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker process: its route counters so far, and what of HK it has imported.
+    """One worker process: its route counters so far, and the modules of HK that it has imported.
 
     `launches`: of GPU kernels, by name, as the emulator counted them.
     """
@@ -100,7 +100,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """`batches` is None where the scheduler lives in another process."""
+    """The results of one round; `batches` is None where the scheduler lives in another process."""
 
     answers: list[Answer]
     preemptions: int
@@ -110,7 +110,7 @@ class RoundResult:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """`start`: the workers before the first round, so that warm-up is told apart."""
+    """The results of a scenario; `start`: the workers before the first round, after warm-up."""
 
     name: str
     start: list[Worker]

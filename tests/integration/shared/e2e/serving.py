@@ -17,7 +17,7 @@ from tests.models import TINY_LAYERS, random_prompts
 from tests.starts import note_start
 
 PROMPTS, INPUT_LEN = 12, 200
-"""What the benchmark client is to ask."""
+"""Number and length of the prompts that the benchmark client sends."""
 
 
 def server(
@@ -31,13 +31,13 @@ def server(
 
 
 def assert_true_completions(complete: Callable[[list[int]], Answer], truth: str) -> None:
-    """Tokens and log-probabilities over HTTP are those of transformers."""
+    """Hold that tokens and log-probabilities over HTTP are those of transformers."""
     answers = [complete(prompt) for prompt in random_prompts([3, 130, 400], seed=5)]
     assert_true_answers(answers, truth)
 
 
 def assert_counted(server: Server, run: Callable[[], Mapping[str, Any]]) -> None:
-    """The client completes; `/metrics` shows that HK computed the prefill, token by token."""
+    """Run the client, and hold that `/metrics` shows HK's prefill, token by token."""
     before = counters.read(server.url).get("attention", counters.RouteTotals())
     report = run()
     assert report["completed"] == PROMPTS
@@ -49,7 +49,7 @@ def assert_counted(server: Server, run: Callable[[], Mapping[str, Any]]) -> None
 
 
 def run_client(arguments: list[str], environment: dict[str, str]) -> None:
-    """A benchmark client, by the arguments of this process's Python."""
+    """Run a benchmark client with this process's Python and these arguments."""
     done = subprocess.run(
         [sys.executable, *arguments],
         env=clean_environment() | environment,

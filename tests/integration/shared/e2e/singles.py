@@ -1,5 +1,7 @@
-"""Engines of which there is one: processes and environments that HK must work in, or must step
-aside in, and then the engine serves and a line says why."""
+"""Engines that run in one variant only, in processes and environments of many kinds.
+
+HK must work in some. In the others it must step aside: the engine serves, and a line says why.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from tests.models import TINY_LAYERS, random_prompts
 
 @dataclass(frozen=True)
 class Single:
-    """One engine over a tiny Llama. `long`: it serves chunks, a cached prefix and, with HK, a
-    fault; else one small round for each of `mutations`. `decodes`: more than the token that a
-    prefill ends with."""
+    """One engine over a tiny Llama.
+
+    `long`: it serves chunks, a cached prefix and, with HK, a fault; else one small round for each
+    of `mutations`. `decodes`: more than the token that a prefill ends with.
+    """
 
     environment: dict[str, str]
     engine: dict[str, Any] = field(default_factory=dict)
@@ -71,10 +75,10 @@ REFUSALS: dict[str, tuple[Single, Sequence[str]]] = {
         ["RuntimeError: the extension is broken on purpose"],
     ),
 }
-"""What is in HK's way, and the words of the line that says so."""
+"""Engines with something in HK's way, and the words of the line that says so."""
 WORDS = {name: words for name, (_, words) in REFUSALS.items()}
 BOTH_ROUTES = ("no-such-device", "extension-missing")
-"""What is in the way of attention and of linear layers, so that each says so."""
+"""Obstacles to both attention and linear layers, each of which has its line."""
 SINGLES = {
     "backend-unset": Single({}),
     "backend-0": Single({"HK_BACKEND": "0", "HK_DEVICE": "nonsense", "HK_CHECK": "1"}),
@@ -83,11 +87,14 @@ SINGLES = {
     "strict": Single(HK | {"HK_STRICT": "1"}, sabotage="extension_missing"),
     "checked": Single(HK | {"HK_CHECK": "1"}, mutations=("", "scaled_output", "")),
 }
-"""Of either engine."""
+"""Engines for the tests of either plugin."""
 
 
 def assert_stock(found: Served, without_plugin: Served) -> None:
-    """The same floats as an engine that never heard of the plugin; nothing said or imported."""
+    """Hold that the answers are, bit for bit, those of an engine without the plugin.
+
+    The log says nothing of HK, and nothing of HK is imported.
+    """
     assert_not_loaded(found.only)
     assert found.only.rounds[-1].workers[0].modules, "the plugin's entry point never ran"
     assert without_plugin.only.rounds[-1].workers[0].modules == []
@@ -97,8 +104,7 @@ def assert_stock(found: Served, without_plugin: Served) -> None:
 
 
 def assert_serves_and_says_why(name: str, words: Sequence[str], engine: Served, truth: str) -> None:
-    """Correct answers from the engine alone, nothing routed, a line with the reason for each
-    route."""
+    """Hold that the engine alone answers correctly, and logs a line for each route's reason."""
     result = engine.only
     for item in result.rounds:
         assert_true_answers(item.answers, truth)
@@ -113,7 +119,7 @@ def assert_serves_and_says_why(name: str, words: Sequence[str], engine: Served, 
 
 
 def assert_counted(result: ScenarioResult) -> None:
-    """The route is off with its reason, and every prefill token is counted under it."""
+    """Hold that the route is off with its reason, and every prefill token is counted under it."""
     [worker] = result.rounds[-1].workers
     attention = worker.routes["attention"]
     scheduled = worker.layers * sum(
@@ -125,8 +131,10 @@ def assert_counted(result: ScenarioResult) -> None:
 
 
 def assert_checked(engine: Served, truth: str, *words: str) -> None:
-    """HK_CHECK=1: a healthy kernel passes; a faulty one is caught before its output is used, with
-    these words in the log."""
+    """Hold that HK_CHECK=1 lets a healthy kernel pass, and no output of a faulty one.
+
+    The log then has these words.
+    """
     healthy, faulty, after = engine.only.rounds
     for item in (healthy, faulty, after):
         assert_true_answers(item.answers, truth)
@@ -144,8 +152,10 @@ def assert_checked(engine: Served, truth: str, *words: str) -> None:
 
 
 def assert_long(engine: Served, ranks: int, truth: str) -> None:
-    """`long_rounds`: chunked prefill, a cached prefix, and a fault that shows, in every rank. At
-    shutdown a line for each process that computed, with its own tokens."""
+    """Hold the results of `long_rounds`: chunked prefill, a cached prefix, and a fault that shows.
+
+    Every rank has them. At shutdown each process that computed logs a line with its own tokens.
+    """
     chunks, _, prefix, faulty = engine.only.rounds
     assert len(faulty.workers) == ranks
     assert_routed(engine.only)
@@ -163,7 +173,7 @@ def assert_long(engine: Served, ranks: int, truth: str) -> None:
 
 
 def assert_ranks_measured(served: Reader, truth: str) -> None:
-    """One measures, and both have its answer, whatever that is on this machine."""
+    """Hold that one rank measures, and both have its answer, whatever it is on this machine."""
     engine = served("measured-ranks")
     first, second = (worker.routes for worker in engine.only.rounds[-1].workers)
     for counted in ("layers", "layers_left"):

@@ -1,4 +1,4 @@
-"""The devices whose kernels compute an engine's layers here, and what each has no kernels for."""
+"""The devices whose kernels compute an engine's layers here, and the kernels missing on each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.shared.checkpoints import Scheme
 CPU, GFX950 = DEVICES = ("cpu", "emulated:gfx950")
 """Values of HK_DEVICE."""
 on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
-"""For tests of layers: the fixture `device` sets HK_DEVICE."""
+"""Mark for tests of layers: each device in turn, which the fixture `device` sets as HK_DEVICE."""
 on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
 
 MISSING = {
@@ -34,7 +34,7 @@ in_dtypes = pytest.mark.parametrize(
 def in_schemes(
     checkpoints: Mapping[str, Scheme], names: Iterable[str] = ()
 ) -> pytest.MarkDecorator:
-    """Each device, with the name of each of the checkpoints (or of `names`) that it serves."""
+    """Mark for a test: each device, with the name of each checkpoint (or name) that it serves."""
     cells = [
         (device, name)
         for device in DEVICES
@@ -45,5 +45,5 @@ def in_schemes(
 
 
 def unserved(device: str, scale_kind: str) -> str:
-    """A pattern of why `device` refuses a weight with such scales; nothing if it serves it."""
+    """A pattern of why `device` refuses a weight with such scales; empty if it serves it."""
     return MISSING.get(scale_kind, "") if device == GFX950 else ""

@@ -1,4 +1,4 @@
-"""Tables of LM heads, and what a head in a format computes of them."""
+"""Tables of LM heads, and checks of what a head in a format computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
 VOCABULARY, K = 300, 96
-"""Both engines pad the vocabulary to a multiple of 64."""
+"""Sizes of a table. Both engines pad the vocabulary to a multiple of 64."""
 
 
 def table(seed: int = 0) -> torch.Tensor:
@@ -34,7 +34,10 @@ def x_of() -> torch.Tensor:
 
 
 def layer_of(weight: torch.Tensor, format: str, steps: int = 0) -> Layer:
-    """What a head of `weight` in `format` is to compute; `steps`: of its first scale, off."""
+    """The product that a head of `weight` in `format` is to compute.
+
+    `steps`: the number of steps by which its first scale is wrong.
+    """
     if format == KEPT:
         return Layer(x_of(), weight, "bf16", None)
     of, (activations, rotation) = FORMATS[format], head_rounding(format, weight.shape[1])
@@ -53,14 +56,16 @@ def layer_of(weight: torch.Tensor, format: str, steps: int = 0) -> Layer:
 def assert_computes(
     engine: LinearEngine, model: Any, weight: torch.Tensor, format: str, steps: int = 0
 ) -> None:
-    """The logits of the model, those of padding apart."""
+    """Hold that the model's logits are right, apart from those of padding."""
     logits = engine.logits(model, x_of())[:, : len(weight)].contiguous()
     check_result(layer_of(weight, format, steps), logits)
 
 
 def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
-    """Rows that the head multiplies by, within float32's roundings of a rotation and bfloat16's;
-    the table is gone."""
+    """Hold that the embedding looks up the head's rows, without a table of its own.
+
+    Rows may differ by float32's roundings of a rotation and by bfloat16's.
+    """
     ids, embedding = torch.tensor([[len(weight) - 1, 0], [63, 64]]), model.embed_tokens
     found = embedding.quant_method.embedding(embedding, ids)
     assert found.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""Unquantised layers of either engine."""
+"""Unquantised layers of either engine, and checks of merged layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.ops.linear_oracle import check_result
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 KIND = f"linear bf16 {sum(WIDTHS)}x{K} from bfloat16"
-"""Of the unquantised layer, in measurements."""
+"""The name of the unquantised layer's kind in measurements."""
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
@@ -52,13 +52,13 @@ def layer_of(engine: LinearEngine, scheme: Scheme, shards: Shards | None = None)
 
 
 def check_shards(expected: list[Layer], out: torch.Tensor) -> None:
-    """Shard by shard, element by element: within the bound that each one's format has."""
+    """Hold that each element of each shard is within the bound of its format."""
     widths = [len(shard.weight) for shard in expected]
     for shard, part in zip(expected, out.split(widths, -1), strict=True):
         check_result(shard, part.contiguous())
 
 
 def left(engine: LinearEngine, layer: Any) -> str:
-    """Why the engine computes `layer`; it does."""
+    """Why the engine computes `layer`, after a check that it does."""
     assert not is_attached(layer)
     return engine.why_left(layer)

@@ -14,7 +14,10 @@ QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
 class Model(torch.nn.Module):
-    """As the engines' Llama: shards are named, and go into the merged layer by their number."""
+    """A model that loads like the engines' Llama.
+
+    Shards have names in the checkpoint, and go into the merged layer by their number.
+    """
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -30,7 +33,7 @@ class Model(torch.nn.Module):
 
 
 def widths_of(prefix: str) -> list[int]:
-    """Of the merged layer with that name."""
+    """Output features of the shards of the merged layer with that name."""
     return WIDTHS if prefix.endswith("qkv_proj") else WIDTHS[:2]
 
 

@@ -1,4 +1,4 @@
-"""Another plugin, which exchanges functions of the engine."""
+"""A stand-in for another plugin, which exchanges functions of the engine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ in_both_orders = pytest.mark.parametrize("first", [False, True], ids=["after-hk"
 def exchanged(
     engine: LinearEngine, owner: Any, name: str, patch: pytest.MonkeyPatch, first: bool
 ) -> list[str]:
-    """HK's route, and before or after that another plugin's function in place of the engine's;
-    returns the names of its calls."""
+    """Install HK's route, and another plugin's function in place of the engine's.
+
+    `first`: the other plugin comes before HK. Returns the names of the function's calls.
+    """
     if not first:
         assert engine.register_linear() == ""
     calls, original = [], getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Configurations and layers of checkpoints whose weights are rotated, and why an engine stops."""
+"""Configurations and layers of checkpoints whose weights are rotated, and errors about them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refused(engine: LinearEngine, config: dict[str, Any], k: int = K) -> str:
 
 
 def only_hk(why: str, rotation: int = BLOCK, layer: str = NAME) -> str:
-    """A pattern of the error."""
+    """A pattern of the error that nothing but HK can serve a rotated layer."""
     return (
         rf"{layer}: the checkpoint's weight is rotated \({ROTATION_KEY} {rotation}\), and nothing "
         rf"but HK can serve it: .*{why}"

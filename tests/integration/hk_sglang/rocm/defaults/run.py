@@ -1,5 +1,8 @@
-"""A cell of the matrix, through the server that SGLang makes of it: its own batches, metadata, pool
-and attention backend, HK around it and its kernels in the emulator."""
+"""Runs one cell of the matrix of defaults through the server that SGLang makes of it.
+
+Batches, metadata, pool and attention backend are SGLang's own. HK is around the backend, with its
+kernels in the emulator.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from tests.integration.shared.defaults.traffic import AUTO, Step
 T = TypeVar("T")
 FP8 = torch.float8_e4m3fn
 RANKS = 4
-"""Heads are those of one rank of so many: Triton's interpreter needs its time for each."""
+"""The cell's ranks. Only one rank's heads are computed, since Triton's interpreter is slow."""
 
 
 class EngineBatch(Batch):
@@ -40,7 +43,7 @@ class EngineBatch(Batch):
     server: DefaultServer
 
     def compute(self, index: int, sinks: bool, *, wrapped: bool = True) -> torch.Tensor:
-        """Metadata, then one layer, by the parent alone if not `wrapped`."""
+        """Make the metadata, then compute one layer, by the parent alone if not `wrapped`."""
         heads = self.server.num_heads
         given = {"sinks": torch.full((heads,), SINK, dtype=torch.bfloat16)} if sinks else {}
         with nullcontext() if wrapped else self.server.alone():
@@ -80,14 +83,13 @@ class EngineBatch(Batch):
         return batch
 
     def _chains(self) -> torch.Tensor:
-        """Of each row `[drafts, length]`: each draft sees those before it."""
+        """Masks `[drafts, length]` of all rows, flattened: each draft sees those before it."""
         masks = (torch.ones(row.query, row.length).tril(row.cached) for row in self.rows)
         return torch.cat([mask.flatten() for mask in masks]).bool()
 
 
 def hold(cell: Cell, counters: RouteCounters) -> Found:
-    """Run the cell's traffic and hold what HK counts and computes to what it must be; returns what
-    the table says of it."""
+    """Run the cell's traffic, check HK's counters and results, and return the table's words."""
     setting, of = SETTINGS[cell.setting], cell.attention
     heads = of.num_heads // RANKS, of.num_kv_heads // RANKS
     of = replace(of, num_heads=heads[0], num_kv_heads=heads[1])
@@ -97,7 +99,7 @@ def hold(cell: Cell, counters: RouteCounters) -> Found:
     on_a_gpu = SimpleNamespace(**{**vars(server.runner), "device": "cuda"})
     assert not refuse_server(server.name, on_a_gpu), "prefill in graphs, or another default"
     index = server.layer_of(of)
-    # as SGLang makes the layer: it gives Mistral's no window
+    # the window that SGLang gives the layer, which for Mistral is none
     of = replace(of, window=server.window_of(index))
     cell = replace(cell, attention=of)
     for seed, step in enumerate(cell.traffic.steps):
@@ -109,8 +111,10 @@ def hold(cell: Cell, counters: RouteCounters) -> Found:
 
 
 def batches_of(step: Step, mixed: bool) -> Iterator[tuple[str, list[Row]]]:
-    """As SGLang's scheduler makes them: rows that verify or decode have batches of their own, but
-    for decode rows of a mixed chunk."""
+    """Batches as SGLang's scheduler makes them from the rows of one step.
+
+    Rows that verify or decode have batches of their own, but for decode rows of a mixed chunk.
+    """
     verify = [row for row in step if row.verifies]
     decode = [row for row in step if row.query == 1 and row.cached and not mixed]
     prompts = [row for row in step if row not in (*verify, *decode)]
@@ -119,7 +123,7 @@ def batches_of(step: Step, mixed: bool) -> Iterator[tuple[str, list[Row]]]:
 
 
 def hold_batch(batch: EngineBatch, index: int, cell: Cell, counters: RouteCounters) -> None:
-    """HK's rows are the reference's, the parent's those that it computes without HK, to the bit."""
+    """Hold HK's rows to the reference's, and the parent's to its own without HK, bit for bit."""
     broken = error_of(batch, cell)
     if broken:
         with pytest.raises(ValueError, match=broken):
@@ -145,7 +149,7 @@ def hold_batch(batch: EngineBatch, index: int, cell: Cell, counters: RouteCounte
 
 
 def error_of(batch: EngineBatch, cell: Cell) -> str:
-    """SGLang's own, with `aiter` by default; with HK and without it."""
+    """SGLang's own error for this batch, with HK or without it. Its default `aiter` has some."""
     mode, server = batch.metadata.forward_mode, batch.server
     if server.name != "aiter" or server.windows:
         return ""
@@ -158,7 +162,7 @@ def error_of(batch: EngineBatch, cell: Cell) -> str:
 
 
 def rounds_queries(server: DefaultServer) -> bool:
-    """To FP8, by one scale for the whole batch."""
+    """Whether the parent rounds queries to FP8, by one scale for the whole batch."""
     return server.name == "aiter" and server.pool.dtype.itemsize == 1
 
 

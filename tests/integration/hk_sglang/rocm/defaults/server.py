@@ -1,7 +1,7 @@
-"""A server of SGLang's as it starts on an MI355X, for one kind of attention: its own resolution of
-arguments, model class, pool and attention backend, in a process of machine.py.
+"""An SGLang server for one kind of attention, as it starts on an MI355X.
 
-Memory is the CPU's, weights are none.
+Its resolution of arguments, model class, pool and attention backend are SGLang's own, in a process
+of machine.py. Memory is the CPU's, and there are no weights.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.integration.shared.defaults.models import WINDOW, Attention
 from tests.integration.shared.defaults.traffic import CHECKPOINT, Traffic
 
 SCALES = (0.25, 2.0)
-"""Of a checkpoint's keys and values; powers of two, so that scaling rounds nothing."""
+"""Scales of a checkpoint's keys and values: powers of two, so that scaling rounds nothing."""
 PLAIN: dict[str, Any] = {
     "hidden_size": 128,
     "intermediate_size": 128,
@@ -68,11 +68,11 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"model_type": "gemma3_text", "query_pre_attn_scalar": 256, **ALTERNATING},
     ),
 }
-"""By the first word of an attention's name: SGLang's class, and what its checkpoints say."""
+"""SGLang's model class and a checkpoint's entries, by the first word of an attention's name."""
 
 
 def server_of(attention: Attention, setting: Setting, traffic: Traffic) -> DefaultServer:
-    """What SGLang makes of a model with such layers, started so."""
+    """The server that SGLang makes of a model with such layers, started with this setting."""
     family, config = FAMILIES[attention.name.replace(",", " ").split()[0]]
     folder = _checkpoint(attention, json.dumps({"architectures": [family.__name__], **config}))
     arguments = arguments_of(setting, traffic)
@@ -112,7 +112,7 @@ def server_of(attention: Attention, setting: Setting, traffic: Traffic) -> Defau
 
 
 class DefaultServer(Server):
-    """`made`: the model; `scaled`: its checkpoint has `SCALES`."""
+    """A server with SGLang's defaults. `made`: its model; `scaled`: its checkpoint has `SCALES`."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class DefaultServer(Server):
         super().__init__(**fields)
 
     def layer_of(self, attention: Attention) -> int:
-        """Of the kind that `attention` is."""
+        """The index of a layer of the kind that `attention` is."""
         windows = [layer.sliding_window_size > -1 for layer in self.attention]
         return windows.index(attention.window is not None and any(windows))
 
     def window_of(self, index: int) -> int | None:
-        """Keys that a query sees, its own included; SGLang counts those before it."""
+        """Number of keys that a query sees, its own included. SGLang counts those before it."""
         behind = self.attention[index].sliding_window_size
         return behind + 1 if behind > -1 else None
 
@@ -170,7 +170,7 @@ class DefaultServer(Server):
 
 
 def _load_scales(layer: Any) -> None:
-    """As a checkpoint's loader does."""
+    """Give the layer its scales, as a checkpoint's loader does."""
     method = BaseKVCacheMethod(SimpleNamespace())
     method.create_weights(layer)
     layer.k_scale.data, layer.v_scale.data = (torch.tensor(scale) for scale in SCALES)
@@ -194,7 +194,7 @@ def _checkpoint(attention: Attention, facts: str) -> str:
 
 @cache
 def _one_rank() -> None:
-    """The process groups of a server with one GPU, which models ask for."""
+    """Make the process groups that models ask for, of a server with one GPU."""
     with _on_host():
         parallel_state.init_distributed_environment(
             backend="gloo",
@@ -208,7 +208,7 @@ def _one_rank() -> None:
 
 @contextmanager
 def _on_host() -> Iterator[None]:
-    """What SGLang asks the GPU's memory for is the CPU's."""
+    """Let SGLang allocate the host's memory where it asks for the GPU's."""
     with _OnHost():
         yield
 

@@ -1,10 +1,10 @@
-"""Holds cells of the matrix of SGLang's defaults, in a process that takes itself for an MI355X's.
+"""Checks cells of the matrix of SGLang's defaults, in a process that takes itself for an MI355X's.
 
     SGLANG_USE_AITER=0|1 python -m tests.integration.hk_sglang.rocm.defaults.session
 
-JSON on stdin: cells, as attention, setting and traffic. JSON on stdout: what linear_session found,
-and its log (null with SGLANG_USE_AITER=1); and of each cell what the table says of it, or why it is
-red.
+Input is JSON on stdin: cells, each as attention, setting and traffic. Output is JSON on stdout. It
+has the findings of linear_session and their log (null with SGLANG_USE_AITER=1). For each cell it
+has the table's words, or the error that makes the cell red.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.integration.hk_sglang.rocm import aiter_kernels, linear_session, mach
 
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # SGLang prints
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # SGLang prints to stdout
     machine.pretend()
     linear = None
     if os.environ["SGLANG_USE_AITER"] == "0":
-        # in a child, since this process goes on without what is loaded there
+        # a child, since this process goes on without what is loaded there
         done = forked(linear_session.found, HK_BACKEND="1")
         linear = [done.result, done.log]
     aiter_kernels.install()
@@ -42,7 +42,7 @@ def main() -> None:
 
 @torch.no_grad()
 def answer(place: list[str]) -> dict[str, Any]:
-    """Hold the cell at `place`."""
+    """Check the cell at `place`."""
     from hk_backend.routing.routes import routes
     from tests.integration.hk_sglang.rocm.defaults.run import hold
     from tests.integration.hk_sglang.rocm.defaults.settings import MATRIX, SETTINGS

@@ -1,4 +1,4 @@
-"""How SGLang is started on ROCm: the rows of its table of defaults."""
+"""Ways to start SGLang on ROCm: the rows of its table of defaults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ VECTORISED = {"SGLANG_AITER_KV_CACHE_LAYOUT": "vectorized_5d"}
 
 @dataclass(frozen=True)
 class Setting:
-    """`environment`, `arguments`: of the server; `aiter`: SGLANG_USE_AITER, which SGLang reads when
-    it is imported, and its images for ROCm set."""
+    """One way to start a server. `environment`, `arguments`: the server's own.
+
+    `aiter`: SGLANG_USE_AITER, which SGLang reads when it is imported. SGLang's images for ROCm set
+    it.
+    """
 
     backend: str
     page_size: int
@@ -37,15 +40,15 @@ SETTINGS = {
         arguments={"attention_backend": "triton", "prefill_attention_backend": "hk"},
     ),
 }
-"""SGLang chooses `aiter` for each of these models, whether AITER's other kernels are used or not;
+"""SGLang chooses `aiter` for each of these models, whether AITER's other kernels are used or not.
 `triton` is the user's choice."""
 ASKED_FOR = {FP8: "fp8_e4m3", E5M2: "fp8_e5m2"}
-"""By `--kv-cache-dtype`; on ROCm SGLang makes e4m3 of both."""
+"""Values of `--kv-cache-dtype`. On ROCm SGLang makes e4m3 of both."""
 MATRIX = cells(list(SETTINGS))
 
 
 def arguments_of(setting: Setting, traffic: Traffic) -> dict[str, Any]:
-    """What a server is started with."""
+    """Arguments with which a server is started for this traffic."""
     found = dict(setting.arguments)
     if traffic.name == "mixed batches":
         found["enable_mixed_chunk"] = True

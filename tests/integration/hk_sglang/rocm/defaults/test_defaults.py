@@ -1,4 +1,4 @@
-"""The matrix of SGLang's defaults on an MI355X, cell by cell, which docs/routing.md shows.
+"""The matrix of SGLang's defaults on an MI355X, cell by cell, as docs/routing.md shows it.
 
 pytest tests/integration/hk_sglang/rocm/defaults --into docs/routing.md
 """

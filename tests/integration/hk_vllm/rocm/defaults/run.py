@@ -1,5 +1,8 @@
-"""A cell of the matrix, through vLLM's own builder, cache, writer and implementation of the backend
-that vLLM chose, HK around it and its kernels in the emulator."""
+"""Runs one cell of the matrix of defaults through the attention backend that vLLM chose.
+
+Builder, cache, writer and implementation are the backend's own. HK is around it, with its kernels
+in the emulator.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,16 @@ QUANTISED = {
         "dynamic": False,
     },
 }
-"""As llm-compressor writes it into a checkpoint: the scheme alone makes vLLM's cache FP8."""
+"""llm-compressor's entry in a checkpoint's configuration: its scheme alone makes the cache FP8."""
 NO_E5M2 = "Unsupported data type of kv cache: fp8_e5m2"
-"""Say the writers of all backends but TRITON_ATTN, which stores e4m3."""
+"""The error of the writers of all backends but TRITON_ATTN, which stores e4m3."""
 
 
 def hold(cell: Cell, parent: Parent, counters: RouteCounters) -> str:
-    """Run the cell's traffic and hold counters and outputs to what they must be; returns why vLLM
-    does not serve it at all, if so."""
+    """Run the cell's traffic, and check counters and outputs.
+
+    Returns the reason if vLLM does not serve the cell at all.
+    """
     if cell.traffic.cache == E5M2 and parent.member != "TRITON_ATTN":
         with pytest.raises(RuntimeError, match=NO_E5M2):
             run(cell, parent)
@@ -49,7 +54,7 @@ def hold(cell: Cell, parent: Parent, counters: RouteCounters) -> str:
 
 
 def run(cell: Cell, parent: Parent) -> list[Batch]:
-    """Every step."""
+    """Run every step of the cell's traffic."""
     layer, traffic = layer_of(cell, parent), cell.traffic
     batches = []
     for seed, rows in enumerate(traffic.steps):
@@ -77,7 +82,7 @@ def layer_of(cell: Cell, parent: Parent) -> Layer:
 
 
 def arguments(of: Attention) -> dict[str, Any]:
-    """What a model hands its `Attention` only if it has windows or sinks."""
+    """Arguments that a model hands its `Attention` only if it has windows or sinks."""
     given: dict[str, Any] = {}
     if of.window is not None:
         given["per_layer_sliding_window"] = of.window

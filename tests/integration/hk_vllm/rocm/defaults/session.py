@@ -1,8 +1,8 @@
-"""What vLLM chooses for each layer of the matrix of defaults, on an MI355X: JSON on stdout.
+"""Finds vLLM's choice for each layer of the matrix of defaults, on an MI355X: JSON on stdout.
 
     python -m tests.integration.hk_vllm.rocm.defaults.session [--aiter]
 
-One process with HK_BACKEND=1, for all settings with AITER installed or for all without.
+It is one process with HK_BACKEND=1, for all settings with AITER installed or for all without.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ VARIABLE = "VLLM_ROCM_USE_AITER"
 
 @dataclass(frozen=True)
 class Setting:
-    """A way to start vLLM that decides which attention backend it chooses, no flag naming one.
+    """One way to start vLLM, by which it chooses an attention backend without a flag.
 
     `installed`: AITER is; `variable`: VLLM_ROCM_USE_AITER, None: unset. `connector`: a KV
-    connector, which offloads or transfers the cache."""
+    connector, which offloads or transfers the cache.
+    """
 
     installed: bool = True
     variable: str | None = None
     connector: bool = False
 
     def __str__(self) -> str:
-        """As the table has it."""
+        """The setting's words in the table."""
         words = ["a KV connector"] * self.connector
         if not self.installed:
             words.append("AITER not installed")
@@ -48,9 +49,9 @@ DEFAULTS = [
     for connector in (False, True)
     for installed, variable in ((True, None), (True, "1"), (False, None))
 ]
-"""Of the matrix."""
+"""The matrix's settings."""
 AITER_OFF = [Setting(variable="0", connector=connector) for connector in (False, True)]
-"""The same as without the variable: a test says so."""
+"""Settings that behave like those without the variable, as a test holds."""
 
 
 def main(installed: bool) -> None:
@@ -68,8 +69,10 @@ def main(installed: bool) -> None:
 
 
 def start(setting: Setting) -> None:
-    """As a process of its own: vLLM reads its environment when it is imported, and keeps what it
-    has chosen."""
+    """Prepare vLLM to choose as in a process of its own.
+
+    vLLM reads its environment when it is imported, and keeps what it has chosen.
+    """
     from vllm._aiter_ops import rocm_aiter_ops
     from vllm.v1.attention.selector import _cached_get_attn_backend
 

@@ -1,4 +1,4 @@
-"""What HK gets of vLLM's defaults on an MI355X: the matrix, cell by cell; docs/routing.md shows it.
+"""The matrix of vLLM's defaults on an MI355X, cell by cell, as docs/routing.md shows it.
 
 pytest tests/integration/hk_vllm/rocm/defaults --into docs/routing.md
 """
@@ -30,12 +30,12 @@ from tests.integration.shared.defaults.traffic import CHECKPOINT, FP8, TRAFFIC
 
 MATRIX = cells([str(setting) for setting in DEFAULTS])
 Choices = dict[str, dict[str, dict[str, Any]]]
-"""By setting, layer and dtype of the cache: what `session.choose` found."""
+"""Findings of `session.choose`, by setting, layer and dtype of the cache."""
 
 
 @cache
 def choices() -> Choices:
-    """Of all settings."""
+    """The choices of vLLM in all settings."""
     sessions = (answers_of("defaults.session", *flags) for flags in (["--aiter"], []))
     return {setting: of for session in sessions for setting, of in session.items()}
 
@@ -53,7 +53,7 @@ def parent_of(cell: Cell) -> Parent:
 
 @pytest.fixture
 def emulated(small: None, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HK's kernels in the emulator, the backends' own in torch."""
+    """Run HK's kernels in the emulator, and the backends' own in torch."""
     torch_kernels.install(monkeypatch)
     environment(HK_DEVICE="emulated:gfx950")
     emulated_device("gfx950")
@@ -75,8 +75,10 @@ def test_cell(cell: Cell, emulated: None, counters: RouteCounters, note: Note) -
 def test_a_wrong_scale_is_seen(
     emulated: None, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Llama's cell over a checkpoint's FP8 cache is green, and red with the fault: its calls count
-    as served all the same, and only the numbers say it."""
+    """Llama's cell over a checkpoint's FP8 cache is green, and red with the fault.
+
+    The faulty calls still count as served, so that only the numbers show the fault.
+    """
     [traffic] = (traffic for traffic in TRAFFIC if traffic.cache == CHECKPOINT)
     cell, tell = Cell(LAYERS[0], str(Setting()), traffic), Mock()
     hold(cell, parent_of(cell), counters)
@@ -88,9 +90,11 @@ def test_a_wrong_scale_is_seen(
 
 
 def test_what_vllm_chooses() -> None:
-    """The parents of the end-to-end tests: backend, layout and pages. Prefix caching is a default,
-    so every prompt behind a chat's template is an extend; without AITER's variable it chooses as
-    if it were off."""
+    """vLLM's choices are the parents of the end-to-end tests, by backend, layout and pages.
+
+    Prefix caching is a default, so every prompt behind a chat's template is an extend. Without
+    AITER's variable vLLM chooses as if AITER were off.
+    """
     served = {(of.hk_path, of.layout, of.block_size) for of in PARENTS.values() if not of.shuffled}
     for setting, layers in choices().items():
         for of in (of for layer in layers.values() for of in layer.values()):
