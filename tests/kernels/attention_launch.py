@@ -275,7 +275,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         axes: tuple[str, ...] = ("token", "head")
     else:
         assert isinstance(paged, PagedKV)
-        # of 8 channels there is one piece: keys are whole rows, values are not
+        # 8 channels are one piece: keys are whole rows, values are not
         split = paged.key.channel_split < paged.head_size or paged.value.strides[5] != 1
         named = (("key", paged.key), ("value", paged.value))
         tensors |= {name: view.tensor if split else logical(paged, view) for name, view in named}

@@ -26,7 +26,7 @@ KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
 QUANTIZE = [entry for entry in KERNELS if entry.operator == "quantize_fp8"]
 WAVE_ROWS = 32  # columns of a matrix instruction
-FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
+FLOPS_PER_CLOCK = 1024  # 16-bit matrix instructions on a SIMD of gfx950
 MOST_WAVES = 8  # on a SIMD
 SLACK = 0.02  # share of the useful matrix FLOPs
 LEAST: dict[tuple[Fact, Fact], int] = {("capped", 64): 39, ("alibi", 64): 48}

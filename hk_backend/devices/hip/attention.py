@@ -216,7 +216,7 @@ def _check_groups(
 
 
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """Returns the call unchanged, as how a step is dealt is not part of it (`Layer`)."""
+    """Returns the call unchanged: it does not include the choice for a step (`dealing.Layer`)."""
     return call
 
 

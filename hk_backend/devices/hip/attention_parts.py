@@ -118,7 +118,7 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch such kernels: parts, the first ones whole tiles, and a merge."""
+    """The single way to launch such kernels: several parts, and a merge."""
 
     def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
         found = kernels_of(call, kernels)

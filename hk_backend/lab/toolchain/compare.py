@@ -22,7 +22,7 @@ from hk_backend.kernels.entry import code_object_arch
 from hk_backend.lab.toolchain.elf import Elf
 
 DESCRIPTOR = ".kd"  # suffix of the symbol of a kernel descriptor
-DIGITS = 16  # of a digest
+DIGITS = 16  # length of a digest
 ENTRY = slice(16, 24)  # bytes of a descriptor with the distance to the code, which the linker sets
 
 

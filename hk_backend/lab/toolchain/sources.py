@@ -20,7 +20,7 @@ relative path below the output.
 """
 INCLUDES = Path("csrc/include")
 INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
-DIGITS = 16  # of a digest
+DIGITS = 16  # length of a digest
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 

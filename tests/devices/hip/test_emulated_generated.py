@@ -35,7 +35,7 @@ def gfx950() -> Iterator[None]:
 @generated(examples=40)
 def test_any_call_is_served_or_refused(case: Case) -> None:
     """The operator never computes what `supports` refuses, nor refuses what it admits."""
-    if case.kv_dtype not in FP8_DTYPES:  # whose scales alone are tensors
+    if case.kv_dtype not in FP8_DTYPES:  # only FP8 has tensors for scales
         case = replace(case, k_scale="off", v_scale="off")
     apart = case.value_size not in (None, case.head_size) and case.block_size % 16
     if case.layout == "padded rows" or (apart and case.layout in APART):

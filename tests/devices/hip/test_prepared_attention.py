@@ -25,7 +25,7 @@ from tests.kernels.catalogues import selected
 from tests.ops.cases import Case, make
 
 FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
-# as many blocks in both, since an engine's cache has a fixed number
+# both have equally many blocks, since an engine's cache has a fixed number
 FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((17, 33), (2, 60), (9, 9))
 LAYOUT = "NHD, two tensors"
 

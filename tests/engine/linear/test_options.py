@@ -169,7 +169,7 @@ def test_rotated_as_by_quantize(
     assert torch.equal(apply(layer, x), ops.linear(x, packed))
     exact = x.double() @ weight.double().T
     error = (apply(layer, x).double() - exact).norm() / exact.norm()
-    # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
+    # two independent rounding errors of at most 2^-2 of an element, e2m1's half step
     assert error < 2**0.5 / 4
 
 

@@ -197,7 +197,7 @@ def test_costs_are_llvm_s(tools: Toolchain, text: str) -> None:
     """The costs equal the passes that LLVM's model of the arch gives the unit."""
     report = mca(tools, text, "-iterations=1", "-resource-pressure=0")
     line = next(line for line in report.splitlines() if line.endswith(text.split(" ", 1)[1]))
-    passes = float(line.split()[2])  # of "[3]: RThroughput"
+    passes = float(line.split()[2])  # the column "[3]: RThroughput"
     instruction = Instruction(0, *text.split(" ", 1))
     assert clocks.matrix_clocks(instruction) == 4 * passes
 
@@ -221,7 +221,7 @@ def test_a_swap_takes_its_time(tools: Toolchain, lines: list[str]) -> None:
     found = analysis.CYCLES.search(report)
     assert found is not None
     cycles = analysis.loop_clocks(loop_of(*lines), ARCH, tools) * analysis.ITERATIONS / 4
-    assert abs(cycles - int(found[1])) <= 1  # of the last iteration
+    assert abs(cycles - int(found[1])) <= 1  # the end of the last iteration
 
 
 def loop_of(*lines: str) -> Loop:
