@@ -30,7 +30,7 @@ DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
 def row(case: ModelledCase, ratio: float) -> ModelledKernel:
-    """A row whose figure has that ratio to the best peer."""
+    """A row whose figure has the given ratio to the best peer."""
     return ModelledKernel(
         case, case.kernels[0].name, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5)
     )

@@ -1,5 +1,4 @@
-"""`bench_serving serve` and `kernels`: the order of runs, which runs count as failed, and the
-results that are kept."""
+"""`bench_serving serve` and `kernels`: the order of runs, failed runs, and kept results."""
 
 from __future__ import annotations
 

@@ -38,15 +38,14 @@ SPLIT_LAYOUTS = (
 )
 """Layouts of tests/ops/layouts with 16 bytes of a key, and of a value's channel, together."""
 NUMBER_OF_PARTS, TILE_KEYS = 3, 64
-"""The number of parts that keys are split into, for kernels that compute parts. The keys of a
-tile."""
+"""The number of parts of the keys, for kernels that compute parts. The keys of a tile."""
 PADDED = {
     128: ((80, 80), (96, 96), (112, 112), (64, 128), (120, 72), (40, 40), (8, 8), (72, 120)),
     256: ((192, 128), (160, 160), (192, 192), (136, 248), (248, 136), (176, 176)),
 }
 """Channels of keys and of values for padded kernels: sizes of models, and edges."""
 SOFT_CAP = 30.0
-"""The cap of scores, for a kernel that has one and a case that has none."""
+"""The cap of scores, for a kernel with a cap and a case without one."""
 Tensors = dict[str, torch.Tensor | None]
 ENDLESS = 10_000_000
 """A limit of instructions per wave: many times those of the longest case."""
@@ -127,7 +126,7 @@ class Launch:
         merge: bytes | None = None,
     ) -> Outcome:
         """Launches `code_object`, by default the one that ships. A kernel for parts is followed by
-        the kernel that joins them, `merge` or the one that ships."""
+        the kernel that joins them: `merge`, by default the shipped one."""
         query = self.call["query"]
         out = untouched(*output_of(self.call).shape, dtype=query.dtype)
         lse = untouched(query.shape[1], query.shape[0], dtype=torch.float32)

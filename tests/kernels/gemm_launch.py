@@ -4,7 +4,7 @@
     assert product.is_right()
 
 Weights are packed here by the words of that file, not by the product's own packer. Every byte that
-must not matter holds NaN, and buffers end with the last byte that the file allows.
+must not matter holds NaN, and buffers end with the last allowed byte.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix whose rows lie `stride` elements apart in a buffer that is NaN elsewhere."""
+    """A matrix whose rows lie `stride` elements apart in a buffer; the rest of the buffer is
+    NaN."""
 
     buffer: NDArray[np.uint8]
     matrix: torch.Tensor  # a view of it
@@ -132,7 +133,7 @@ class Product:
         """The largest error in units of its bound; infinite for a NaN or a wrong infinity.
 
         The bound is of k products, exact in float32, and then as many float32 operations in any
-        order: a term takes part in at most k + splits additions, two scalings and the bias's
+        order. A term takes part in at most k + splits additions, two scalings and the bias's
         addition. Last comes the rounding to c's type.
         """
         return excess(self.c, *self.problem.exact(), self.problem.shape[2] + self.splits + 3)

@@ -12,7 +12,7 @@ from hk_backend.kernels import KernelEntry
 FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 SCALES = ("none", "rows", "columns", "both", "one for all rows")
 BLOCK = 128
-"""Numbers along the depth that share a scale, and columns that do."""
+"""Length, along the depth and across columns, of a block that shares a scale."""
 
 
 @dataclass(frozen=True)

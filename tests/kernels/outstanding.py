@@ -1,8 +1,8 @@
 """Counts of the operations that may be outstanding at an instruction, on any path to it.
 
 They follow from the data flow over the machine words. A wait that allows as many never waits, and
-no test could notice that it is missing. The compiler leaves some such waits from before it placed
-the blocks, and not all kernels need all waits of a template.
+no test could notice its absence. The compiler leaves some such waits from before it placed the
+blocks, and not all kernels need all waits of a template.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Attention kernels that read an FP8 cache: its scales, its codes, and bytes that must not
-matter."""
+"""Attention kernels that read an FP8 cache: its scales, its codes, and irrelevant bytes."""
 
 from __future__ import annotations
 

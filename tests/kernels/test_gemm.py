@@ -25,7 +25,7 @@ from tests.seed import fixed
 ALL = family("gemm")
 every_kernel = proved(ALL)
 bf16_kernels = proved([entry for entry in ALL if entry.facts["a"] != "f16"], with_types=False)
-"""Kernels that stand for those of fp16, each of which has the instructions of one of them."""
+"""Kernels that stand for those of fp16, which have the same instructions."""
 splitting_kernels = proved([entry for entry in ALL if can_split(entry)])
 
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)

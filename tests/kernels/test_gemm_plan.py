@@ -126,7 +126,7 @@ def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() ->
 
 
 UNTAKEN = {"gemm_fp8_256x256", "gemm_fp8_256x128"}
-"""Kernels that the planner takes for no shape, but that an independent clock finds faster."""
+"""Kernels that the planner takes for no shape, although an independent clock finds them faster."""
 
 
 def test_the_planner_takes_every_kernel_that_ships() -> None:

@@ -139,7 +139,7 @@ def _add_paged(
     tensors: dict[str, torch.Tensor],
     numbers: dict[str, float],
 ) -> None:
-    """Adds the arguments that say where keys and values lie in a cache."""
+    """Adds the arguments for the places of keys and values in a cache."""
     assert of.block_table is not None
     assert of.seq_lens is not None
     block_table = of.block_table
@@ -153,7 +153,7 @@ def _add_paged(
 def _add_packed(
     of: AttentionArguments, tensors: dict[str, torch.Tensor], numbers: dict[str, float]
 ) -> None:
-    """Adds the arguments that say where packed keys and values lie."""
+    """Adds the arguments for the places of packed keys and values."""
     starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
     tensors["key_start_loc"] = starts.contiguous()
     apart = ("key_block", "value_block", "key_piece", "value_piece", "block_table_row")

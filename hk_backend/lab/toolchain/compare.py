@@ -89,7 +89,7 @@ def digest(elf: Elf, name: str) -> str:
 
 
 def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str]:
-    """Kernels that differ between both builds, each with the parts that differ."""
+    """Kernels that differ between both builds, each with its differing parts."""
     found = {}
     for name in sorted(old.keys() | new.keys()):
         if name not in old or name not in new:

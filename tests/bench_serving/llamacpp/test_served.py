@@ -1,5 +1,5 @@
-"""The candidate llama.cpp: its server gives the converted SmolLM2's own numbers; which options the
-server gets; which plans are refused."""
+"""The candidate llama.cpp: its server's numbers for the converted SmolLM2, its options, and refused
+plans."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small attention calls, in the form that the GPU kernels take and in the form that engines
-make."""
+"""Small attention calls, in the forms of the GPU kernels and of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attention calls that the GPU kernels compute, and one reason for each that they refuse."""
+"""The attention calls that the GPU kernels compute, and one reason for each refused call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-check of a kernel: results that pass, results that fail, and the consequences
+"""The self-check of a kernel: passing results, failing results, and the consequences
 (self_check.py)."""
 
 from __future__ import annotations
