@@ -137,8 +137,8 @@ def cells_of(text: str) -> dict[str, list[str]]:
 def test_the_command(
     chosen: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command prints tables on one stream and progress on the other. `--cases linear` changes
-    only the tables of linear layers."""
+    """The command prints tables on standard output and progress on standard error. `--cases linear`
+    changes only the tables of linear layers."""
     monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 16.0)
     document = tmp_path / "document.md"
     document.write_text(f"{'old tables'.join(MARKS)}{'old layers'.join(LINEAR)}")

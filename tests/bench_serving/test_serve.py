@@ -168,8 +168,8 @@ def test_a_failed_run_has_a_reason_and_no_numbers(
 
 
 def test_llama_cpp_makes_as_many_tokens_of_the_prompts(measure_with: Any) -> None:
-    """llama.cpp gets prompts of as many tokens as the engine. Its own tokenizer may put one token
-    first. The engine that runs first alternates by round."""
+    """llama.cpp makes as many tokens of the prompts as the engine, or its run fails. Its tokenizer
+    may put a token before each prompt. The candidate that runs first alternates by round."""
 
     def measured(backend: Backend, tokens: int, turn: int) -> Run:
         found = measure_with(Client({**ALL, **GOOD, "total_input_tokens": tokens}), backend)

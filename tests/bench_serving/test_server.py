@@ -73,7 +73,7 @@ def is_running(process: int) -> bool:
 def test_a_server_and_its_workers_end_with_the_context(
     a_server: Server, monkeypatch: pytest.MonkeyPatch, ignore: str
 ) -> None:
-    """The server and its workers end also if the measurement fails."""
+    """The server and its workers end also after an error in the context."""
     serving(monkeypatch, ANSWERS.format(ignore=ignore))
     workers = []
 

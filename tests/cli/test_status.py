@@ -200,7 +200,7 @@ def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_another_machine_or_version_has_measured(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times of another machine are hidden, unless the user names their file."""
+    """Times of another machine or version are hidden, unless the user names their file."""
     add(*LAYERS, **{field: "another"})
     assert report()["evidence"]["kinds"] == []
     (path,) = tmp_path.glob("*.json")

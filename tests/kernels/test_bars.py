@@ -198,8 +198,8 @@ def executed_flops(entry: KernelEntry, case: Case) -> int:
 def test_matrix_work_is_the_useful_and_the_diagonal_s(
     entry: KernelEntry, causal: bool, lengths: Lengths
 ) -> None:
-    """All lengths are whole tiles. In the third batch, each request has rows that see nothing, in
-    one a whole tile of them."""
+    """All lengths are whole tiles. The third batch has rows that see nothing; in one of its
+    requests they fill a tile."""
     case = Case(lengths, causal=causal)
     useful, hidden, tails = matrix_flops(entry, case)
     assert (hidden > 0, tails) == (causal, 0)
@@ -217,8 +217,8 @@ def test_matrix_work_is_the_useful_and_the_diagonal_s(
     ),
 )
 def test_no_tile_is_computed_in_vain(entry: KernelEntry, causal: bool, lengths: Lengths) -> None:
-    """Tails are included, and counts are exact: the lengths are such that a percentage would hide
-    no extra tile."""
+    """Counts are exact and include tails, at lengths where one extra tile makes a visible
+    difference."""
     case = Case(lengths, causal=causal)
     assert executed_flops(entry, case) == sum(matrix_flops(entry, case))
 

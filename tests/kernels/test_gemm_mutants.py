@@ -25,7 +25,8 @@ WAITING = (
     *(*EVERY_RUN, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
 )
-"""Kernels of the same structures; those of fp16 have the same instructions (a test below)."""
+"""Kernels whose mutants are judged. The others have the same structures; those of fp16 have the
+same instructions (a test below)."""
 KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in WAITING}
 EPILOGUE = "gemm/epilogue.hpp"
 """The header in which the compiler waits for loaded arguments. In the large tiles these loads are

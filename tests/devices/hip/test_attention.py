@@ -171,7 +171,7 @@ def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, w
 
 
 def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
-    """An FP8 element is one byte: rows that are 8 elements off are refused."""
+    """An element of an FP8 cache is one byte: a stride that is 8 elements longer is refused."""
     changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
     cache = changes["paged_kv"]
     block, head, *rest = cache.key.strides

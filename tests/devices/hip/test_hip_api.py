@@ -132,8 +132,8 @@ def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_dynamic_lds_above_64_kib(known: bool, library: EmulatedLibrary, small: Catalogue) -> None:
-    """ROCm before 7 has an attribute for so much dynamic LDS, for host functions only. It refuses
-    the attribute for a module's function, and no launch needs it."""
+    """A function needs an attribute to launch with so much dynamic LDS. ROCm before 7 has it for
+    host functions only: a module's function is refused it, and launches without it."""
     library.call("hkEmulatedModuleAttributes", int(known))
     out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
     argument = FILL_STRUCT.pack(fill_values(out, 0, BLOCK))

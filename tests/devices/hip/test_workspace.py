@@ -83,7 +83,7 @@ def test_a_weight_is_loaded_again_after_inference(
 def test_the_spare_one_is_for_a_capture(
     workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
-    """The capture may need more memory than there is."""
+    """A capture that needs more than the spare workspace has is refused."""
     workspaces.reserve(0, KIB)
     graph = Graph(library, stream(library, non_blocking=True))
     with graph.capture(), pytest.raises(DeviceError, match="call it on that stream before"):

@@ -132,8 +132,7 @@ def test_each_shard_has_every_block_that_it_touches(
 
 
 def test_a_missing_scale_of_a_partial_block_is_named() -> None:
-    """One checkpoint lacks the up projection's scale, which shares its only block with gate. In the
-    other no scale is set."""
+    """The up projection has a single block, a partial one, and its scale is not set."""
     shards, weight = Shards.of(layer_of([128, 64])), weight_of([128, 64])
     scales = torch.tensor([[1.0], [UNSET]])
     with pytest.raises(CheckpointError, match=r"0\.mlp\.up_proj\.weight_scale: not in the check"):
@@ -145,8 +144,7 @@ MERGED, SHARDED = (f"model.layers.0.self_attn.{name}.weight_scale" for name in (
 
 
 def test_names_are_those_of_the_last_load() -> None:
-    """A layer loads merged tensors and then shards, and is not taken for a merged one
-    afterwards."""
+    """One load has a merged layer, the other has its shards: only names of the last load count."""
     for loaded, other in ((MERGED, SHARDED), (SHARDED, MERGED)):
         assert [name for name, _ in remember_names([(loaded, torch.ones(1))])] == [loaded]
         assert was_loaded(loaded)

@@ -34,8 +34,8 @@ LAYER = "model.layers.1.self_attn.qkv_proj"
     ("k", "rotation"), [(32, 32), (64, 64), (96, 32), (128, 64), (192, 64), (576, 64), (40, 0)]
 )
 def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
-    """hk_mxfp4 rotates the weight while it loads. It also rotates activations that are rounded, in
-    blocks that fit the layer."""
+    """Only hk_mxfp4 rotates by default: while it loads, if activations are rounded, in blocks that
+    fit the layer."""
     rounding = "mx_rotated" if rotation else "mx"
     assert choose("hk_mxfp4", "").rounding(k) == (rounding, rotation)
     assert choose("hk_mxfp4", "", activations="none").rounding(k) == ("none", 0)

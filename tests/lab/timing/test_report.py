@@ -130,7 +130,7 @@ SHARES = {"matrix": 0.5, "vector": 0.45, "matrix issue": 0.02, "lds": 0.4, "hbm"
 
 
 def hand_made(units: dict[str, float], **changes: float) -> Modelled:
-    """A hand-made timeline: 100 us at 2 GHz, with nothing before them."""
+    """A hand-made result of the timing model: 100 us at 2 GHz, with nothing before the launch."""
     values: dict[str, Any] = {
         "microseconds": 100.0, "stream_microseconds": 100.0, "clock_ghz": 2.0, "clocks": 2e5,
         "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, "active": 256,
