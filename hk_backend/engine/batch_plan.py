@@ -1,4 +1,4 @@
-"""The plan of one engine step: the rows that HK computes, and those that the parent computes.
+"""The plan of one engine step: the rows of HK, and the rows of the parent.
 
 An engine describes its step as a `Batch`. `plan_batch` decides about its rows and plans HK's, once
 and before any layer runs. Each layer's call then takes its tensors and its counters from the plan.

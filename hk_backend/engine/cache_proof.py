@@ -1,4 +1,4 @@
-"""Proof, on the running engine, that HK reads a cache in the form in which the engine writes it.
+"""Proof, on the running engine, that HK reads a cache in the form of the engine's own writer.
 
 The form of a cache is knowledge about another project's kernels. If they change, reading in the old
 form is silently wrong. So before a cache is first read, a block that no request ever owns is

@@ -1,4 +1,4 @@
-"""Functions and classes of an engine that another plugin has replaced, which HK leaves alone.
+"""Functions and classes of an engine that another plugin has replaced: HK leaves them alone.
 
 HK would compute instead of them, so another plugin's code would silently not run.
 """

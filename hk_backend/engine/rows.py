@@ -2,11 +2,12 @@
 
 A *row* is one request of the batch: its query tokens and the number of keys that it sees.
 
-    padding      no query token: belongs to no request
-    decode       one query token, and cached tokens
-    speculative  a decode row with drafts to verify: at most 1 + drafts query tokens
-    fresh        its queries are its whole sequence: keys can be read where they were projected
-    extend       any other row with cached tokens: keys must be read from the cache
+`padding`: a row without a query token, which belongs to no request.
+`decode`: a row with one query token, and cached tokens.
+`speculative`: a decode row with drafts to verify, at most 1 + drafts query tokens.
+`fresh`: a row whose queries are its whole sequence. Its keys can be read where they were
+    projected.
+`extend`: any other row with cached tokens. Its keys must be read from the cache.
 
 The parent computes decode and speculative rows. HK computes fresh rows, and extends if it can read
 the cache. A short extend, the end of a prompt's last chunk, looks like a speculative row. The

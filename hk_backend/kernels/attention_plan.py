@@ -79,7 +79,7 @@ class LaunchSizes(NamedTuple):
         return self.requests * (self.heads // of_tile) * -(-self.tokens_each * of_tile // rows)
 
     def key_tiles(self, rows: int, shared: bool = False) -> tuple[int, int]:
-        """Tiles of keys that a request's last tile of rows sees, and those that its first one sees.
+        """Tiles of keys that a request's last tile of rows sees, and the same for its first tile.
 
         The second number holds for a causal mask. Workgroups that share the keys of a tile of rows
         count together.

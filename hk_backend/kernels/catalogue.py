@@ -1,13 +1,13 @@
 """The compiled kernels of an arch, selected by what they compute.
 
+`codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
+(`<operator>.json`), all written by hk_backend/lab/toolchain/build.py. An index is read
+when its operator is first requested. Reading needs no compiler and no GPU.
+
     facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged", "mask": "none"}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
     entry.code_object(), entry.symbol, entry.workgroups(argument), entry.block, entry.dynamic_lds
-
-`codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
-(`<operator>.json`), all written by hk_backend/lab/toolchain/build.py. An index is read
-when its operator is first requested. Reading needs no compiler and no GPU.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Figures:
     waves_per_simd: int
     """Waves that fit on a SIMD, by registers and LDS."""
     waterfall_loops: int
-    """Loops that the compiler makes around an access whose descriptor differs between lanes."""
+    """Loops of the compiler around an access whose descriptor differs between lanes."""
     vmcnt0_in_loop: int
     """Number of waits in the steady loop for every outstanding load."""
     conditional_instructions: int | None = None

@@ -1,14 +1,14 @@
-"""Reads the index of an operator's kernels, a JSON file that says nothing twice.
+"""Reads the index of an operator's kernels, a JSON file that states nothing twice.
+
+The record of a kernel has its own fields. It also has the shared fields of its code object's
+kernels, and those of all kernels of the operator. Records name their argument struct by its place
+in `structs`, and list the values of `facts`. Module hk_backend/lab/toolchain/index_file.py writes
+the file:
 
     {"arch": ..., "operator": ..., "facts": [...], "structs": [...], "shared": {...},
      "code_objects": {
       "gemm": {"size": ..., "sha256": ..., "sources": ..., "shared": {...}, "kernels": {
         "gemm_bf16_256x256": {...}, ...}}}}
-
-The record of a kernel has its own fields. It also has the fields that all kernels of its code
-object share, and those that all kernels of the operator share. Records name their argument struct
-by its place in `structs`, and list the values of `facts`.
-hk_backend/lab/toolchain/index_file.py writes the file.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def print_table(
 ) -> None:
     """Print a table without cutting it: abbreviated on a narrow terminal, in full width in a pipe.
 
-    `styles` has a rich style for each cell; empty: none. A cell that begins with `FAILED` is cut
-    to that word, and its whole text is printed under the table.
+    `styles` has a rich style for each cell; empty: none. A cell that begins with `FAILED` is cut to
+    this word, and its whole text is printed under the table.
     """
     rows = [
         [Text(cell, look) for cell, look in zip(cells, looks, strict=True)]

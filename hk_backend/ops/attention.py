@@ -83,7 +83,7 @@ def attention_prefill(
     lse = None
     if return_lse:
         lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
-    arguments = AttentionArguments(  # by position, as 19 names would take a microsecond
+    arguments = AttentionArguments(  # positional, as 19 names would take a microsecond
         query,
         query_start_loc,
         out,

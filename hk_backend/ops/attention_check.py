@@ -1,7 +1,7 @@
 """Argument checks of the attention operators, which name what is wrong before anything is computed.
 
-The checks read only shapes, dtypes, strides and devices. The device that executes the call checks
-values, such as a block table that points past the cache, because reading them is free there.
+The checks read only shapes, dtypes, strides and devices. The executing device checks values, such
+as a block table that points past the cache, because reading them is free there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hk_backend.terms.paged_kv import PagedKV
 def check_query(
     query: torch.Tensor, value: torch.Tensor | None, paged_kv: PagedKV | None
 ) -> tuple[int, int, int]:
-    """Checks all that decides the output's shape, and returns that shape.
+    """Checks all that decides the output's shape, and returns the shape.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -201,7 +201,8 @@ def _check_output(
 
 
 def _check_no_overlap(name: str, out: torch.Tensor) -> None:
-    """Checks that each axis, in the order of strides, steps past all that the smaller ones span."""
+    """Checks that each axis, in the order of strides, steps past the whole span of the smaller
+    ones."""
     if out.is_contiguous():
         return
     span = 1

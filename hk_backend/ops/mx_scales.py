@@ -10,9 +10,9 @@ from hk_backend.reference.linear import mx_scale_values
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 
 NEIGHBOURS = (0, 1, -1)
-"""Exponents that are tried, counted from the usual one, which comes first and wins a tie."""
+"""Exponents to try, counted from the usual one, which comes first and wins a tie."""
 AT_ONCE = 1 << 22
-"""Elements that are searched at once, which takes about 200 MB."""
+"""Elements that are searched at once, in about 200 MB."""
 
 
 def usual_scales(weight: torch.Tensor, format: str) -> torch.Tensor:

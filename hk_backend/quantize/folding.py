@@ -120,7 +120,7 @@ def fold(
 
 
 def why_not_heads(source: Source, recipe: Recipe, rotation: int, layers: Sequence[str]) -> str:
-    """Why o_proj's rotation cannot be folded into v_proj; empty if it can."""
+    """Reason why o_proj's rotation cannot be folded into v_proj; empty if it can."""
     if why := _why_none(source, recipe, rotation):
         return why
     config = source.config
@@ -133,7 +133,7 @@ def why_not_heads(source: Source, recipe: Recipe, rotation: int, layers: Sequenc
 
 
 def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
-    """Why the residual stream cannot be rotated; empty if it can."""
+    """Reason why the residual stream cannot be rotated; empty if it can."""
     if why := _why_none(source, recipe, rotation):
         return why
     hidden = source.config["hidden_size"]
@@ -150,7 +150,7 @@ def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
 
 
 def _why_none(source: Source, recipe: Recipe, rotation: int) -> str:
-    """Why nothing of this model or format can be folded."""
+    """Reason why nothing of this model or format can be folded."""
     if not rotation:
         return "nothing is rotated"
     if recipe.quant_method != "compressed-tensors":

@@ -46,8 +46,8 @@ def compensated(
 ) -> list[Compensated]:
     """Codes and scales of `targets` `[n, k]` (float32), weights that share their inputs.
 
-    A weight that GPTQ does not improve gets the codes and scales of `--method rtn`, so that no
-    objective is larger than with rounding to nearest.
+    A weight that GPTQ does not improve gets the codes and scales of `--method rtn`. So no objective
+    is larger than with rounding to nearest.
     """
     scales = [recipe.best_scales(target) for target in targets]
     steps = [

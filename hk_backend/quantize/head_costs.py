@@ -91,8 +91,8 @@ def costs(
 def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> list[float]:
     """The shortest time of `linear` for one row in `dtype` with each of `weights` on this machine.
 
-    The weights take turns like a model's layers, so that those that the cache cannot hold are read
-    from memory again.
+    The weights take turns like a model's layers: those that the cache cannot hold are read from
+    memory again.
     """
     rows = [torch.ones(1, weight.k, dtype=dtype) for weight in weights]
     best = [math.inf] * len(weights)

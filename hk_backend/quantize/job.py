@@ -102,7 +102,7 @@ class Job:
         return source, replace(method, fold=name, folded=ends)
 
     def serving_of(self, layer: str) -> Serving:
-        """How `layer` is served."""
+        """The rounding and the rotation with which `layer` is served."""
         return replace(self.serving, rotation=self.method.while_serving(layer))
 
     @property
@@ -159,7 +159,7 @@ class Job:
         self._finish()
 
     def kept(self) -> str:
-        """How much of the work is on the disk."""
+        """Text with the numbers of files and layers that are on the disk."""
         files = sum(self.out.has(shard.file) for shard in self.plan.shards)
         records = [kept["layers"] for kept in self.out.report[SHARDS].values()]
         records += [kept["layers"] for kept in self.out.report[CALIBRATED].values()]

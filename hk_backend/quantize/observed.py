@@ -49,7 +49,7 @@ class Inputs:
 
 
 class Observed(torch.nn.Module):
-    """A projection that is not quantised yet, but whose input is rounded as in serving.
+    """A projection that is not quantised yet, with its input rounded as in serving.
 
     `target`, `bias`: the weight to be rounded, and the bias. `inputs`: sums up the products of its
     inputs, perhaps for other projections, too.

@@ -181,7 +181,8 @@ class Output:
             raise self._damaged(CALIBRATED, file, error) from None
 
     def _damaged(self, kind: str, file: str, error: Exception) -> QuantizeError:
-        """The error for a damaged file, which the report forgets so that it is written again."""
+        """The error for a damaged file. The report forgets the file, so that it is written
+        again."""
         del self.report[kind][file]
         self.save_report()
         what = f"a piece of {file}" if kind == "pieces" else file

@@ -37,7 +37,7 @@ class Item:
 
 
 PIECE_BYTES = 16 << 20
-"""Bytes of a piece, which is the most that an interrupted run loses; one tensor may be larger."""
+"""Bytes of a piece, the most that an interrupted run loses; one tensor may be larger."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Shard:
 class Plan:
     shards: tuple[Shard, ...]
     ignored: tuple[str, ...]
-    """Layers that could be quantised, but that the user leaves out."""
+    """Layers that could be quantised, but are left out by the user."""
 
     @property
     def nbytes(self) -> int:

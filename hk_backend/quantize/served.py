@@ -15,7 +15,7 @@ from hk_backend.terms.weight_format import FP8_BLOCK, rotated_activations
 
 @dataclass(frozen=True)
 class Serving:
-    """How a layer is served.
+    """The way in which a layer is served.
 
     `activations`: how its inputs are rounded, in the words of `pack_weight`. `rotation`: number of
     input channels that are rotated together before rounding; 0: none.

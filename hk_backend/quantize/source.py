@@ -80,7 +80,7 @@ class Source:
 
     @property
     def other_matrices(self) -> list[str]:
-        """Names of other modules that may be Linear, such as one that classifies instead of a head.
+        """Names of other modules that may be Linear, such as a classifier in place of a head.
 
         No format covers them.
         """

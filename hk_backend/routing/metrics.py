@@ -1,19 +1,19 @@
 """The routing counters as Prometheus metrics, summed over the processes of one engine.
 
 An engine computes in one process, answers `/metrics` in another, and may kill the first without
-a word. So each computing process keeps its numbers in memory-mapped files of a shared directory,
+notice. So each computing process keeps its numbers in memory-mapped files of a shared directory,
 as in prometheus_client's multiprocess mode. The process that is scraped sums them.
 
 If that mode is on (`PROMETHEUS_MULTIPROC_DIR`), its directory is used, and prometheus_client's own
 collector finds the files. Otherwise the engine's first process makes a directory, and children
 inherit its path through the environment. A collector on the default registry reads it.
 
-    hk_backend_calls_total{route, outcome, reason}    layer calls
-    hk_backend_tokens_total{route, outcome, reason}   tokens of those calls (attention: prefill's)
-    hk_backend_layers_total{route, outcome, reason}   layers of the models that were loaded
-    hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
-    hk_backend_unchecked_calls_total{route}           calls that it could not compare, in graphs
-    hk_backend_check_error{route}                     the largest error that HK_CHECK found
+`hk_backend_calls_total{route, outcome, reason}`: layer calls.
+`hk_backend_tokens_total{route, outcome, reason}`: tokens of those calls (attention: prefill's).
+`hk_backend_layers_total{route, outcome, reason}`: layers of the models that were loaded.
+`hk_backend_checked_calls_total{route}`: calls that HK_CHECK compared.
+`hk_backend_unchecked_calls_total{route}`: calls that it could not compare, in graphs.
+`hk_backend_check_error{route}`: the largest error that HK_CHECK found.
 
 `outcome` is one of:
 

@@ -27,7 +27,7 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 logger = logging.getLogger(__name__)
 
 SCORES_AT_ONCE = 1 << 22
-"""Most query-key-head triples that the reference computes at once, which bounds its memory."""
+"""Most query-key-head triples that the reference computes at once, to bound its memory."""
 SMALLEST_NORM = 1e-3
 """Share of the call's largest norm below which a norm is not divided by."""
 

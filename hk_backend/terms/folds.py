@@ -10,6 +10,6 @@ FOLDS = (NONE, HEADS, ALL)
 FOLD_KEY = "hk_folded"
 """Key of the folds, at the top level of `quantization_config`, unless they are `NONE`.
 
-Stock readers ignore the key, and may. Code that adds to a layer's outputs or reads hidden states
+Stock readers safely ignore the key. Code that adds to a layer's outputs or reads hidden states
 has to know the folds.
 """

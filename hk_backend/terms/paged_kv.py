@@ -3,14 +3,15 @@
 A cache is addressed by (block, head, token in block, channel). Engines store these axes in many
 orders. Some split token, channel or both into an outer and an inner part, so that a kernel reads
 `x` neighbours at once. Plain strides cannot express that, so six strides and two split sizes
-describe each tensor. They are derived from a *layout string*, which names the axes of the tensor:
+describe each tensor. They are derived from a *layout string*, which names the axes of the tensor.
 
-    "B H N D"       vLLM HND            "B N H D"        vLLM NHD, SGLang's pool
-    "B H N 2D"      keys, then values, in one row per token (one tensor for both)
-    "B H D N"       channel-major: values of ROCM_ATTN, keys of CPU_ATTN
-    "B H D/x N x"   keys of ROCM_ATTN and of AITER's shuffled layout
-    "B H N/x D x"   values of AITER's shuffled layout
-    "B H N/x D/y x y", "B H D/y N/x y x"   keys and values of CPU_ATTN for AMX
+`"B H N D"`: vLLM HND.
+`"B N H D"`: vLLM NHD, and SGLang's pool.
+`"B H N 2D"`: keys, then values, in one row per token (one tensor for both).
+`"B H D N"`: channel-major, values of ROCM_ATTN and keys of CPU_ATTN.
+`"B H D/x N x"`: keys of ROCM_ATTN and of AITER's shuffled layout.
+`"B H N/x D x"`: values of AITER's shuffled layout.
+`"B H N/x D/y x y"`, `"B H D/y N/x y x"`: keys and values of CPU_ATTN for AMX.
 """
 
 from __future__ import annotations
@@ -28,13 +29,11 @@ _INNER: tuple[list[str], ...] = ([], ["x"], ["y"], ["x", "y"])  # a layout may h
 class CacheView:
     """One cache tensor (keys or values) and how (block, head, token, channel) address it.
 
-    The element for `block`, `head`, `token`, `channel` is at
+    Elements from `tensor.data_ptr()` to one (block, head, token, channel):
 
         block * strides[0] + head * strides[1]
         + token // token_split * strides[2] + token % token_split * strides[3]
         + channel // channel_split * strides[4] + channel % channel_split * strides[5]
-
-    elements from `tensor.data_ptr()`.
     """
 
     tensor: torch.Tensor

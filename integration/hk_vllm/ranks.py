@@ -30,7 +30,7 @@ class TensorParallel:
 
 
 def tensor_parallel() -> Ranks:
-    """The ranks that hold the shards of the layers that this process is loading."""
+    """The ranks with the shards of the layers that this process is loading."""
     if not model_parallel_is_initialized():
         return ALONE
     group = get_tp_group()

@@ -1,7 +1,7 @@
 """HK's variables in vLLM's Ray workers.
 
-Ray starts workers with the environment of their node, to which vLLM adds variables that it knows by
-name or by prefix. Its default executor copies everything. The older one
+Ray starts workers with the environment of their node. vLLM adds variables that it knows by name or
+by prefix. Its default executor copies everything. The older one
 (VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0) and the engine cores of `--data-parallel-backend ray` copy only
 those. A variable in which users name further prefixes reaches both; a platform's
 `additional_env_vars` only the former.

@@ -1,5 +1,5 @@
-"""A plan of a measurement. No test here depends on what this machine's AMX does; finding out takes
-a process of its own."""
+"""A plan of a serving measurement, for tests. Whether this machine's AMX works is assumed, not
+probed, since a probe takes a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _amx_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(model: Path, *names: str, **changes: Any) -> ServingPlan:
-    """Of the candidates with these names: 4 prompts of 64 tokens, two rounds."""
+    """A plan for the candidates with these names: 4 prompts of 64 tokens, two rounds."""
     given: dict[str, Any] = {
         "engine": Vllm(), "model": model, "dtype": "float32", "input_lens": [64], "output_len": 4,
         "candidates": [Candidate.parse(name) for name in names or ("stock", "hk")],

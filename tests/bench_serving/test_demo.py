@@ -1,4 +1,4 @@
-"""`make demo`: when it fails, how it times, and its model's download; counters of `/metrics`."""
+"""`make demo`: its failures, its timing, its model's download, and the counters of `/metrics`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hk_backend.routing.routes import Tally
 
 
 class FakeClient:
-    """Answers with fixed tokens; remembers what it was timed with."""
+    """A client that answers with fixed tokens and remembers its prompts."""
 
     def __init__(self, log: list[tuple[str, tuple[int, ...]]], name: str, shift: float = 0.0):
         self.log, self.name, self.shift = log, name, shift
@@ -161,7 +161,8 @@ def test_outcomes_are_kept_apart_and_servers_add_up() -> None:
 
 
 def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
-    """Nothing served is a share of zero, not one; a stock server has no counters."""
+    """An interval without served tokens has a share of zero, not one. A stock server has no
+    counters."""
     later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
     share = counters.share_between(counters.parse(METRICS), counters.parse(later))
     assert share == pytest.approx(100 / 400)
@@ -170,7 +171,7 @@ def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
 
 
 LEFT = f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us"
-"""A reason of what the engine computes faster."""
+"""A fallback's reason: the engine is faster at this layer."""
 
 
 @pytest.mark.parametrize(
@@ -189,14 +190,16 @@ LEFT = f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us"
 def test_the_share_of_what_was_hks_to_compute(
     served: int, fallbacks: dict[str, int], share: float
 ) -> None:
-    """A machine on which the engine is faster fails no demo; another fallback does."""
+    """The demo passes where the engine is faster by measurement, and fails for any other
+    fallback."""
     tallies = {why: Tally(1, tokens) for why, tokens in fallbacks.items()}
     totals = counters.RouteTotals(Tally(int(served > 0), served), tallies)
     assert totals.share_of_hks == share
 
 
 def pip_that(monkeypatch: pytest.MonkeyPatch, code: int, payload: bytes | None) -> None:
-    """Stands for `pip download`: puts a wheel with `payload` where it is asked to."""
+    """A stand-in for `pip download`: it puts a wheel with `payload` into the folder it is asked
+    for."""
 
     def download(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         if payload is not None:

@@ -1,4 +1,4 @@
-"""`make demo` prints of its results: machine, warnings, losses, the best of stock."""
+"""The report of `make demo`: machine, warnings, losses, and the best stock result."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def printed(results: Results) -> str:
 
 
 def test_the_report_stands_alone() -> None:
-    """It names machine, versions and units. A warning stands below the table; HK's 2.57 times in
-    bfloat16 is a loss against stock's float32, which has a row and a line."""
+    """The report names machine, versions and units. A warning stands below the table. HK's 2.57
+    times in bfloat16 is a loss against stock's float32, and has a row and a line."""
     said = printed(found(STOCK, HK, warnings=["this machine is busy (load 5.0 on 2 cores)"]))
     for each in ("AMD EPYC 1234", "2 threads", "cpu:avx512_bf16", "vllm 0.32.0", "torch 2.13.0"):
         assert each in said
@@ -81,7 +81,7 @@ def test_many_reasons_become_a_line_for_each_dtype() -> None:
 
 
 def test_each_loss_is_explained_in_one_line() -> None:
-    """A win needs none."""
+    """Each loss is explained in one line; a win has none."""
     assert list(loss_lines(found(STOCK, {"fp32": 400.0, "bf16": 257.0}))) == []
     slow = {"fp32": 300.0, "bf16": 70.0}
     noisy = found(STOCK, slow, spread={"fp32": 0.05, "bf16": 0.05})

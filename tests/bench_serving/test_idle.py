@@ -1,4 +1,4 @@
-"""Servers are idle before the next one is timed."""
+"""The wait for idle servers, before the next one is timed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv
 
 @pytest.fixture
 def start() -> Iterator[Callable[[str], int]]:
-    """Starts a server whose worker does what it is told, and returns the server's id."""
+    """Starts a server whose worker obeys the test, and returns the server's process id."""
     with ExitStack() as stack:
 
         def started(then: str) -> int:
@@ -44,7 +44,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def test_servers_are_waited_for_while_a_worker_works(
     start: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that waits is idle, as is a server that has ended."""
+    """A server that waits is idle, and so is one that has ended."""
     resting, spinning = start(REST), start(SPIN)
     assert not wait_until_idle([resting, spinning], most=1.0)
     assert processor_seconds([spinning]) > 0

@@ -30,7 +30,7 @@ DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 
 def row(case: ModelledCase, ratio: float) -> ModelledKernel:
-    """A row whose figure has that ratio to the best peer."""
+    """A row whose figure has the given ratio to the best peer."""
     return ModelledKernel(
         case, case.kernels[0].name, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5)
     )
@@ -69,7 +69,7 @@ def test_losses_stand_beside_wins() -> None:
         "smallest ratio 0.50"
     )
     text = modelled_report.tables_of(rows)
-    assert "| 350 (1.50; 1.53) |" in text  # behind the semicolon: to `paged`
+    assert "| 350 (1.50; 1.53) |" in text  # the part after the semicolon goes to `paged`
     assert "| 228 (**0.98**) |" in text
     assert "| 256 (1.10; 1.12) |" in text
     assert "| 210 (**0.90**; **0.82**) |" in text  # the same cache in bf16
@@ -137,7 +137,8 @@ def cells_of(text: str) -> dict[str, list[str]]:
 def test_the_command(
     chosen: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command prints tables, and its progress aside. `--cases linear` leaves others alone."""
+    """The command prints tables on standard output and progress on standard error. `--cases linear`
+    changes only the tables of linear layers."""
     monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 16.0)
     document = tmp_path / "document.md"
     document.write_text(f"{'old tables'.join(MARKS)}{'old layers'.join(LINEAR)}")
@@ -184,7 +185,7 @@ def shown() -> list[ModelledCase]:
 
 
 def check(chosen: Sequence[ModelledCase], linear: Sequence[compare.PublishedCase]) -> None:
-    """Compare the document with some of the model's figures: their cells, losses and ranges."""
+    """Compares the document with some of the model's figures: cells, losses and ranges."""
     text = part(DOCUMENT.read_text(), MARKS)
     table, losses = cells_of(text), text.partition("All losses: ")[2].partition("\n")[0]
     for found in modelled.run(chosen, 2, lambda line: None):

@@ -1,4 +1,5 @@
-"""`bench_serving perplexity`: which tokens are scored and after what, and how rows are compared."""
+"""`bench_serving perplexity`: which tokens are scored, after which context, and how rows
+compare."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def plan(tmp_path: Path, **changes: Any) -> PerplexityPlan:
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
-    """A model's tokens of the text, by the model's name."""
+    """The tokens of the text, by model: each model has its own tokenizer."""
     found = {"first": list(TOKENS), "second": list(TOKENS)}
     for name in found:
         (tmp_path / name).mkdir()
@@ -81,7 +82,8 @@ def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_are_compared_token_by_token() -> None:
-    """The ratio is of the perplexities; its error is that of the differences, not of the losses."""
+    """The ratio is that of the perplexities; its error is that of the differences, not of the
+    losses."""
     first = PerplexityResult("a", "hk", 1, [-5.0, -1.0, -3.0, -2.0])
     second = PerplexityResult("b", "hk", 1, [-5.1, -1.1, -3.1, -2.3])
     second.compare(first)
@@ -92,7 +94,8 @@ def test_rows_are_compared_token_by_token() -> None:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[RouteTotals]:
-    """Servers that start at once; what HK has computed after each reading, the last one stays."""
+    """Servers that start at once. They report what HK has computed after each reading, and repeat
+    the last report."""
     readings = [RouteTotals(), RouteTotals(served=Tally(1, 5))]
 
     @contextmanager
@@ -121,7 +124,8 @@ def test_what_is_written(
 def test_a_route_of_which_hk_computes_nothing_is_an_error(
     tmp_path: Path, text: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch, servers: Any
 ) -> None:
-    """Though another one was served; but not where the engine is faster, by measurement."""
+    """A route of which HK computes nothing is an error, even if another route was served. It is
+    none where a measurement found the engine faster."""
     nothing, served = RouteTotals(), RouteTotals(Tally(1, 5))
     left, slower = (
         RouteTotals(fallbacks={why: Tally(1, 5)}) for why in ("not packed", f"{SLOWER} faster")
@@ -151,7 +155,7 @@ SHORT = '{"max_position_embeddings": 512}'
 def test_a_plan_that_cannot_be_carried_out(
     changes: dict[str, Any], config: str, why: str, tmp_path: Path, text: dict[str, list[int]]
 ) -> None:
-    """Refused before a server is started."""
+    """A plan that cannot be carried out is refused before a server starts."""
     changes = dict(changes)
     (tmp_path / "second/config.json").write_text(config)
     if not config:

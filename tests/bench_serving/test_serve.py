@@ -1,4 +1,4 @@
-"""`bench_serving serve` and `kernels`: the order of runs, what counts as failed, what is kept."""
+"""`bench_serving serve` and `kernels`: the order of runs, failed runs, and kept results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
 ALL = {"completed": 4, "total_input_tokens": 4 * 64, "total_output_tokens": 4 * 4}
-"""What the client says when all of `plan` was answered."""
+"""The client's result if all prompts of `plan` were answered."""
 LEFT = f"{SLOWER}: float32 (vs float32, 3.00 GHz): prompts below 300 tokens"
-"""A reason of what the engine computes faster."""
+"""A fallback's reason: the engine is faster at short prompts."""
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
 
 
@@ -45,7 +45,7 @@ def run(backend: Backend, turn: int = 0, error: str = "", **metrics: float) -> R
 
 
 class Client:
-    """Stands for vLLM's client process: writes `result`, ends with `code`."""
+    """A stand-in for vLLM's client process: it writes `result` and ends with `code`."""
 
     def __init__(self, result: dict[str, Any] | None, code: int = 0, stderr: str = "") -> None:
         self.result, self.code, self.stderr = result, code, stderr
@@ -64,7 +64,7 @@ class Client:
 def measure_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Client, Backend, int], Run]:
-    """Run one client against a server that published `served` tokens meanwhile, and `fallbacks`."""
+    """Runs one client against a server that counts `served` tokens and `fallbacks` meanwhile."""
 
     def measure(
         client: Client, backend: Backend = "hk", served: int = 1, fallbacks: Sequence[str] = ()
@@ -112,7 +112,7 @@ def test_a_name_that_is_no_candidate_is_refused(name: str) -> None:
 
 
 def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
-    """But an old result file is not taken for a new one."""
+    """A run keeps the client's numbers, and does not take an old result file for a new one."""
     found = measure_with(Client({**ALL, **GOOD, "date": "today"}))
     assert (found.error, found.metrics, found.routed_share) == ("", GOOD, 1.0)
     assert "No such file" in measure_with(Client(None)).error
@@ -125,7 +125,8 @@ def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
 def test_a_run_may_be_left_whole_to_an_engine_that_is_faster(
     measure_with: Any, fallbacks: list[str], error: str
 ) -> None:
-    """Any other reason for computing nothing fails the run."""
+    """A run in which HK computes nothing passes if the engine is faster; any other reason fails
+    it."""
     found = measure_with(Client({**ALL, **GOOD}), "hk", 0, fallbacks)
     assert (found.error, found.metrics) == (error, {} if error else GOOD)
     assert found.routed_share == 0.0
@@ -167,8 +168,8 @@ def test_a_failed_run_has_a_reason_and_no_numbers(
 
 
 def test_llama_cpp_makes_as_many_tokens_of_the_prompts(measure_with: Any) -> None:
-    """As the engine, of its own tokenizer, which may put a token before each prompt. Which of them
-    runs first changes from round to round."""
+    """llama.cpp makes as many tokens of the prompts as the engine, or its run fails. Its tokenizer
+    may put a token before each prompt. The candidate that runs first alternates by round."""
 
     def measured(backend: Backend, tokens: int, turn: int) -> Run:
         found = measure_with(Client({**ALL, **GOOD, "total_input_tokens": tokens}), backend)
@@ -186,7 +187,7 @@ def test_llama_cpp_makes_as_many_tokens_of_the_prompts(measure_with: Any) -> Non
 
 
 def test_a_point_is_the_median_of_its_runs() -> None:
-    """One that failed fails its point, and no other."""
+    """A run that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]
     runs = [run("hk", turn, median_ttft_ms=value) for turn, value in enumerate(values)]
     (point,) = summarize(runs)
@@ -228,7 +229,7 @@ def test_an_operator_writes_its_numbers_a_table_and_plots(
 
 @pytest.mark.parametrize("command", [["kernels"], ["serve", "--model", "."]])
 def test_without_the_extra_for_plots(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's environment has none: one line that says what to install, before any work."""
+    """Plots need an extra that the demo lacks: one line names it before any work is done."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1

@@ -1,5 +1,5 @@
-"""The child process that serves never outlives us, and two of them are comparable; what is known of
-each engine: its client's files, its answers."""
+"""The child process that serves: it never outlives its parent, and two of them are comparable. Also
+each engine's client files and answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Start `code` where the engine would be started."""
+    """Starts the Python `code` in the place of the engine."""
     start = subprocess.Popen
 
     def replaced(command: list[str], **rest: object) -> subprocess.Popen[bytes]:
@@ -73,7 +73,7 @@ def is_running(process: int) -> bool:
 def test_a_server_and_its_workers_end_with_the_context(
     a_server: Server, monkeypatch: pytest.MonkeyPatch, ignore: str
 ) -> None:
-    """Also if what it serves fails."""
+    """The server and its workers end also after an error in the context."""
     serving(monkeypatch, ANSWERS.format(ignore=ignore))
     workers = []
 

@@ -1,4 +1,4 @@
-"""Machines as `hk-backend doctor` may find them: a healthy one, and its possible faults."""
+"""Machines that `hk-backend doctor` may find: a healthy one, and its possible faults."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Machine:
         self.plugins("hk_vllm", "hk_sglang")
 
     def has(self, **versions: str) -> None:
-        """Install other distributions than VERSIONS, names with _ for -; "" removes one."""
+        """Installs other distributions than VERSIONS, given by name with _ for -; "" removes
+        one."""
         given = {name.replace("_", "-"): version for name, version in versions.items()}
         found = {name: version for name, version in {**VERSIONS, **given}.items() if version}
         self.setattr(
@@ -53,8 +54,7 @@ class Machine:
     def python_says(
         self, stderr: str = "", code: int = 0, about: str = "", answer: object = None
     ) -> None:
-        """Let a fresh interpreter print `answer` as JSON if it is asked to run something with
-        `about`."""
+        """Lets a fresh interpreter print `answer` as JSON if its program contains `about`."""
 
         def python(asked: str) -> CompletedProcess[str]:
             failed = about in asked
@@ -72,7 +72,7 @@ class Machine:
         self.setattr(doctor, "find_library", lambda name: None)
 
     def hip_is(self, **found: str) -> None:
-        """Let an interpreter that has imported torch name this HIP runtime."""
+        """Makes this HIP runtime the one that an interpreter with torch reports."""
         self.python_says(about="print_hip_library", answer={"others": "", **found})
 
     def plugins(self, *names: str) -> None:
@@ -88,7 +88,7 @@ class Machine:
         editable: Path | None = None,
         folder: Path = Path(hk_backend.__file__).parents[1],
     ) -> None:
-        """Install hk-backend as pip does: a wheel in `folder`, or the source tree `editable`."""
+        """Installs hk-backend as pip does: a wheel in `folder`, or the source tree `editable`."""
         about = {"WHEEL": f"Wheel-Version: 1.0\nTag: {tag}\n"}
         if editable:
             url = editable.as_uri()
@@ -102,7 +102,7 @@ class Machine:
         self.setattr(installation, "distribution", lambda name: found)
 
     def fails(self, module: Any, name: str, error: Exception) -> None:
-        """Make a function raise `error`."""
+        """Makes a function raise `error`."""
 
         def raises(*_: object) -> None:
             raise error
@@ -117,6 +117,6 @@ def healthy(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable limits the instruction sets, also where the suite is held to some."""
+    """Removes the limit on instruction sets, even where the test suite runs with one."""
     for name in LIMITS:
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""`hk-backend bench` on a processor: options, JSON, the alternation, what counts as failed.
+"""`hk-backend bench` on a processor: options, JSON, the order of candidates, and failures.
 
 tests/integration/engines/test_attention.py runs `bench launch` with an engine.
 """
@@ -45,7 +45,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_json_document() -> None:
-    """The command is held to AVX2, with one round on one thread."""
+    """The command, limited to AVX2 with one round on one thread, prints one JSON document."""
     options = "--layers smollm2-o --tokens 40 --formats bf16,mxfp4 --isa avx2"
     words = [*options.split(), "--rounds", "1", "--threads", "1", "--json"]
     done = subprocess.run(
@@ -67,7 +67,7 @@ def test_one_json_document() -> None:
         assert (case["n"], case["k"], case["tokens"]) == (576, 576, 40)
         assert case["hk/fp32"] == pytest.approx(case["fp32_ms"] / case["hk_ms"])
         assert case["gflops"] == pytest.approx(2 * 40 * 576 * 576 / case["hk_ms"] / 1e6)
-        assert case["hk/bound"] is None  # forty tokens: arithmetic decides
+        assert case["hk/bound"] is None  # forty tokens: arithmetic, not memory, decides
         assert case["format/bf16"] == pytest.approx(bf16["hk_ms"] / case["hk_ms"])
 
 
@@ -101,7 +101,7 @@ def test_a_bad_option_is_named_with_its_value(
 
 
 def test_work_is_what_a_causal_mask_leaves() -> None:
-    """A product has two operations a number; every row sees the cached tokens."""
+    """A multiply-add counts as two operations, and every row sees the cached tokens."""
     assert ATTENTION.flops == sum(query + 1 for query in range(48)) * 2 * 2 * 64 * 4
     case = attention.AttentionCase(5, 4, 2, 64, "fp32", cached=43)
     assert case.flops == 4 * sum(44 + row for row in range(5)) * 64 * 4
@@ -130,7 +130,7 @@ def test_every_format_is_measured_against_its_bounds(quantised: bool) -> None:
 
 
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One kind of keys and one format of weights are wrong; the others are measured."""
+    """One kind of keys and one format of weights give wrong results; the others are measured."""
     right, product = attention._hk_call, linear.linear
 
     def scaled(kind: str, *tensors: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -155,7 +155,7 @@ def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layout that does not fit the blocks, a failing operator, and an absent engine are rows."""
+    """A layout that does not fit the blocks, a failing operator and an absent engine are rows."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("dtype float32 is not served")
@@ -177,7 +177,8 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(monkeypatch: pytest.Mo
 
 
 def test_candidates_alternate_and_every_other_round_runs_backwards() -> None:
-    """A quick call is repeated within a sample, and the sample divided."""
+    """A quick call is repeated within a sample, and the sample's time divided by the
+    repetitions."""
     now, calls = [0.0], []
 
     def candidate(name: str, seconds: float) -> Callable[[], None]:

@@ -1,5 +1,5 @@
-"""`hk-backend doctor`: each finding with its cause simulated, and the remedy it names; facts of an
-installation, output and exit code, and the interpreters that it starts."""
+"""`hk-backend doctor`: each finding, with its cause simulated, and its remedy. Also facts of the
+installation, output, exit code, and started interpreters."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_sglang_on_a_cpu_without_its_kernels_is_a_note(healthy: Machine) -> None
 
 
 def test_notes_of_the_environment(healthy: Machine) -> None:
-    """An unset HK_BACKEND, a foreign variable and the CPU wheel's command are notes."""
+    """An unset HK_BACKEND, a foreign variable and the command for torch's CPU wheel are notes."""
     healthy.delenv("HK_BACKEND")
     found = told(doctor.check_environment)
     assert (found.severity, found.remedy) == ("note", "export HK_BACKEND=1")
@@ -164,7 +164,7 @@ def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
 
 
 def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """The runtime is named; a second one is a note. A CPU build of torch has none."""
+    """The runtime is named, and a second one is a note. A CPU build of torch has none."""
     path = "/env/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
     healthy.hip_is(path=path, source="ROCm's pip packages", rocm="7.0")
     named = fact("hip_library", f"{path}, from ROCm's pip packages")
@@ -229,7 +229,7 @@ def test_a_problem_skips_what_needs_it(healthy: Machine) -> None:
 
 @pytest.mark.parametrize("printed", ["", "\n", "bye", "{}\nbye", '["attention"]', "null"])
 def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
-    """An engine may print what it likes when it is imported, and when its process ends."""
+    """An engine may print anything when it is imported and when its process ends."""
     healthy.setattr(interpreter, "run", lambda code: CompletedProcess([], 0, printed, ""))
     found = told(doctor.check_contract)
     assert (found.check, found.severity) == ("contract", "skipped")

@@ -1,5 +1,5 @@
-"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals;
-`tune-kernels`: the launches that it keeps, and what it refuses."""
+"""`bench linear --device` and `time gemm --explain`: published figures, the planner's choice and
+its rivals. `tune-kernels`: the launches that it keeps, and its refusals."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def explained(*options: str, shape: str = SHAPE, format: str = FORMAT) -> dict[s
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
-    """Let every clock give this answer."""
+    """Makes every clock give this answer."""
     monkeypatch.setattr(timers.Clock, "microseconds", clock)
 
 
 def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options choose among them. A launch that was tuned is the one that is timed."""
+    """Options choose among the figures. Where a tuned launch exists, that launch is timed."""
     answer(monkeypatch, lambda *_: 100.0)
     found = {(each["format"], each["n"], each["k"], each["m"]): each for each in cases()}
     served = [each for each in STOCK if family(KERNELS, LAYERS[each.format])]
@@ -172,7 +172,7 @@ SHAPES = "1x256x512,64x256x512"
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[Path]:
-    """The folder of measurements, without launches."""
+    """An empty folder of measurements."""
     with timed() as folder:
         yield folder
 
@@ -187,8 +187,8 @@ def launches() -> list[MeasuredLaunch]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Questions to a clock, which answers in their order: the second of each problem is the
-    fastest."""
+    """The questions that a fake clock was asked. Its answers come in order, and the second launch
+    of each problem is the fastest."""
     questions: list[tuple[str, int, int]] = []
 
     def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:

@@ -1,5 +1,5 @@
-"""`hk-backend kernels`: the catalogue, without any compiler; tables of `hk-backend bench`, whole in
-a pipe and abbreviated on a narrow terminal."""
+"""`hk-backend kernels` lists the catalogue without a compiler. Tables of `hk-backend bench` are
+whole in a pipe and abbreviated on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ TABLES = [
 def test_a_table_is_never_cut_and_losses_stand_beside_wins(
     kind: Comparison, rows: Sequence[Any], smallest: str, width: int | None
 ) -> None:
-    """A terminal of 80 columns suffices; in a pipe a row is a line."""
+    """A table fits a terminal of 80 columns; in a pipe each row is one line."""
     sink = io.StringIO()
     is_terminal = width is not None
     kind.print(

@@ -1,5 +1,5 @@
-"""`hk-backend status`: routes, device, engines, and who computes which kind of layer by which two
-times; `hk-backend tune`, which loads a model in the engine and shows what was measured."""
+"""`hk-backend status`: routes, device, engines, and the two times that decide each kind of layer.
+`hk-backend tune`: it loads a model in the engine and shows the measurements."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 @pytest.fixture(autouse=True)
 def own_environment(tmp_path: Path) -> Iterator[None]:
-    """A folder of measurements of its own, and the variables restored, since the command changes
-    them.
+    """A folder of measurements of the test's own, with the environment restored afterwards.
 
-    The test's `monkeypatch` is undone before this: the variables end as they began.
+    The command changes variables. The test's `monkeypatch` is undone before this fixture ends, so
+    the variables end as they began.
     """
     with pytest.MonkeyPatch.context() as patched:
         for name in (
@@ -58,7 +58,7 @@ def report(exit_code: int = 0) -> dict[str, Any]:
 
 
 def test_versions_machine_device_and_routes() -> None:
-    """A route that nobody asked for is off, and why."""
+    """A route that nobody asked for is off, with the reason."""
     data = report()
     assert set(data) == {"versions", "machine", "device", "routes", "notes", "evidence"}
     assert data["versions"]["torch"].startswith("2.")
@@ -96,7 +96,8 @@ def test_a_route_that_is_asked_for(
 
 
 def test_bad_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bad value is a route's reason, and for people one line. A foreign variable is a note."""
+    """A bad value is a route's reason in JSON, and one line in text. A foreign variable is a
+    note."""
     monkeypatch.setenv("HK_BACKEND", "gemm")
     assert "HK_BACKEND='gemm' is not valid" in report(1)["routes"]["attention"]["why"]
     monkeypatch.delenv("HK_BACKEND")
@@ -124,7 +125,8 @@ def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatc
 
 
 def layer(operator: str, name: str, unmeasured: tuple[int, ...], **theirs: float) -> MeasuredLayer:
-    """HK takes 100 us; `theirs`: the engine's microseconds by "m" and the number of rows."""
+    """Measured times of a layer: HK takes 100 us. `theirs`: the engine's microseconds, by "m" and
+    the number of rows."""
     times = tuple(
         Times(rows=int(rows[1:]), ours=100.0, theirs=each) for rows, each in theirs.items()
     )
@@ -156,8 +158,8 @@ LAYER = layer("linear", "bf16 64x64", (), m1=200.0)
 
 
 def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is measured, the command to run is shown; afterwards both times, and
-    overrules."""
+    """Before anything is measured, status shows the command to run. Afterwards it shows both times,
+    and the settings that overrule them."""
     text = shown()
     assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in text
     assert "hk-backend tune MODEL" in text
@@ -198,7 +200,7 @@ def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_another_machine_or_version_has_measured(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other machines' times are not shown, unless the user names their file."""
+    """Times of another machine or version are hidden, unless the user names their file."""
     add(*LAYERS, **{field: "another"})
     assert report()["evidence"]["kinds"] == []
     (path,) = tmp_path.glob("*.json")
@@ -209,7 +211,7 @@ def test_what_another_machine_or_version_has_measured(
 
 
 def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`linear: on` alone would hide that no layer is HK's."""
+    """A bare `linear: on` would hide that HK computes no layer."""
     monkeypatch.setenv("HK_BACKEND", "1")
     monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED})
 
@@ -232,7 +234,7 @@ def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """The models that a stand-in for a plugin was asked to load, and in which environment."""
+    """The models that a stand-in for the engine's plugin was asked to load, and its environment."""
     asked: list[dict[str, object]] = []
 
     def load(model: str, options: Sequence[str]) -> None:

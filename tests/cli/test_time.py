@@ -1,5 +1,5 @@
-"""`hk-backend time`: one JSON document, tables that fit, errors that name what was wrong;
-`--measure` on the emulated device, whatever its clocks are, and its file."""
+"""`hk-backend time`: one JSON document, tables that fit, and errors that name the fault.
+`--measure` on the emulated device: its clocks, and the file that it writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hk_backend.lab.timing.microbenchmarks import MicrobenchmarkResult, microben
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
 SMALL = "heads=2/1,tokens=256,causal"
-"""A launch that the tests of sensitivity replay with many parameters."""
+"""A small launch: the tests of sensitivity replay it with many parameters."""
 
 
 def run(*options: str) -> Result:
@@ -66,7 +66,7 @@ def test_set_changes_the_figure() -> None:
 
 
 def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report fits a terminal, and says what the JSON says."""
+    """The report fits a terminal, and agrees with the JSON."""
     monkeypatch.setenv("COLUMNS", "80")
     kernel, shape = "gemm_bf16_256x256", "m=300,n=512,k=128"
     result = run(kernel, "--shape", shape)
@@ -140,8 +140,8 @@ def test_parameters_are_listed_with_range_certainty_and_source() -> None:
 
 
 def test_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture is SVG, PNG, or both; a file that cannot be written is one line, and so is no
-    matplotlib."""
+    """A picture is SVG, PNG, or both. An unwritable file and a missing matplotlib are each reported
+    in one line."""
     pytest.importorskip("matplotlib")
 
     def drawn(name: str) -> Result:
@@ -176,13 +176,13 @@ def test_a_timeline_needs_no_other_package(tmp_path: Path, monkeypatch: pytest.M
     assert "is not a folder" in run(*options, str(tmp_path / "none/cu.json")).stderr
 
 
-CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the issue of the wait, the loop's share
+CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the wait's issue, its share of the loop
 LOOP = 3  # instructions around a step
 
 
 @pytest.fixture(autouse=True)
 def reset() -> Iterator[None]:
-    """Reset the emulated device and the configuration, which other tests share."""
+    """Resets the emulated device and the configuration, which other tests share."""
     get_config.cache_clear()
     yield
     get_config.cache_clear()
@@ -191,7 +191,7 @@ def reset() -> Iterator[None]:
 
 @pytest.fixture
 def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The emulated device, with a few of the rows."""
+    """The emulated device gfx950, with a few of the rows to measure."""
     few = [
         row for row in microbenchmarks() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")
     ]
@@ -200,7 +200,7 @@ def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured_file(folder: Path) -> Path:
-    """A file of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
+    """A file of measurements: the LDS takes 77 clocks, and the device's clock is 2.2 GHz."""
     path = folder / "measured.json"
 
     def found(clocks: float) -> MicrobenchmarkResult:
@@ -219,7 +219,8 @@ def measured_file(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("gfx950")
 def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
-    """People are told the same. The file is refused as an input, since the device is emulated."""
+    """The printed text agrees, too. The file is refused as an input, since the device is
+    emulated."""
     path = tmp_path / "measured.json"
     result = run("--measure", str(path), "--json")
     assert result.exit_code == 0, result.output
@@ -237,7 +238,7 @@ def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
 
 
 def in_one_line(result: Result) -> str:
-    """A refusal's text, without its frame."""
+    """A refusal's text in one line, without the frame around it."""
     return " ".join(result.stderr.replace("│", " ").split())
 
 
@@ -251,7 +252,7 @@ def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
 
 
 def test_what_does_not_work(tmp_path: Path, gfx950: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths that do not exist, and a processor, are refused."""
+    """Paths that do not exist and a processor are refused."""
     for options, message in (
         (("--measure", "/nowhere/file.json"), "there is no folder /nowhere"),
         (("--parameters", "--measured", "/nowhere/file.json"), "No such file"),
@@ -277,7 +278,7 @@ def test_every_row_that_the_arch_has_a_kernel_for(
     assert said == list(found.rows)
     assert (found.arch, found.device, found.emulated) == (arch, f"emulated:{arch}", True)
     missing = [row for row in microbenchmarks() if row.name not in found.rows]
-    assert set(found.parameters) < set(PARAMETERS)  # clocks that count instructions, or 0 of them
+    assert set(found.parameters) < set(PARAMETERS)  # clocks that count instructions, or none
     if arch == "gfx950":
         assert missing == []
     else:
@@ -287,7 +288,8 @@ def test_every_row_that_the_arch_has_a_kernel_for(
 
 
 def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
-    """The emulated device counts instructions: 64 and the loop's in a step, of one wave or all."""
+    """The emulated device's clock counts instructions. A step has 64 and the loop's own, by one
+    wave or all waves."""
     gpu = measure.emulated("gfx950")
     waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
     found = measure.measure(gpu, [row for row in microbenchmarks() if row.name in waves])

@@ -1,4 +1,4 @@
-"""Calls of `linear` that were prepared before."""
+"""Repeated calls of `linear` through a preparation that exists already."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hk_backend.terms.packed_weight import PackedWeight
 
 
 class NotPreparedError(Exception):
-    """A call would be checked and prepared anew."""
+    """The error for a call that would be checked and prepared anew."""
 
 
 def repeat_linear(
@@ -21,7 +21,7 @@ def repeat_linear(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor | None:
-    """The result of a prepared call; None if a new one would be prepared, or refused."""
+    """The result of a prepared call; None if the call would be prepared anew, or refused."""
 
     def refuse(*_: object) -> None:
         raise NotPreparedError

@@ -1,4 +1,4 @@
-"""A process that has counted and checked nothing, and whose environment says nothing of HK."""
+"""A process without counts and checks, in an environment without HK's variables."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    """The environment is read again."""
+    """Makes the next use of the configuration read the environment anew."""
     get_config.cache_clear()
     route._check_of.cache_clear()

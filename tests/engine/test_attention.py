@@ -1,5 +1,7 @@
-"""The attention route on a GPU: a layer's first call is checked, later ones go to the launcher; in
-a graph it is counted, and HK_CHECK lets the capture be and says that it cannot see."""
+"""The attention route on a GPU: a layer's first call is checked, and later ones go to the launcher.
+
+Calls in a graph are counted. HK_CHECK leaves a capture alone, and reports that it cannot compare.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ ENGINE = logging.getLogger("engine")
 
 @pytest.fixture
 def library() -> Iterator[EmulatedLibrary]:
-    """Of a GPU whose launches do nothing, on which all tensors are."""
+    """An emulated GPU that holds all tensors; its launches do nothing."""
     device, found = nothing_device()
     with always(device):
         yield found
@@ -45,7 +47,7 @@ def library() -> Iterator[EmulatedLibrary]:
 
 
 class Layer:
-    """One layer's calls; counts how often the operator's arguments were asked for."""
+    """One layer's calls, with a count of how often the operator's arguments were built."""
 
     def __init__(self, paged: bool) -> None:
         self.route = PrefillRoute(ENGINE)
@@ -82,7 +84,7 @@ def a_step() -> PrefillStep:
 
 
 class SeesEverything(TorchDispatchMode):
-    """Lists what reaches torch's dispatcher."""
+    """A list of everything that reaches torch's dispatcher."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ def test_later_calls_go_past_torch(
 @pytest.mark.parametrize(
     ("index", "change", "argument"),
     [
-        (0, lambda t: t.float(), "key"),  # is not of the query's dtype
+        (0, lambda t: t.float(), "key"),  # its dtype is not the query's
         (0, lambda t: t[:, :3], "query"),
         (0, lambda t: torch.zeros(TOKENS, HEADS, 2 * SIZE, dtype=BF16)[..., ::2], "query"),
         (0, lambda t: t[: TOKENS - 1], "query"),
@@ -141,13 +143,13 @@ def test_a_wrong_tensor_later_is_refused_not_launched(
 def test_a_checked_call_is_asked_for_its_arguments(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HK_CHECK compares what a launch wrote, on the prepared path too."""
+    """HK_CHECK compares the result of a launch, on the prepared path too."""
     monkeypatch.setenv("HK_CHECK", "1")
     get_config.cache_clear()
     layer = Layer(paged=False)
     query, key, value, out = layer.tensors()
     for asked in (2, 3):
-        assert layer.call(a_step(), (query, key, value, out)) == ""  # zeros: as computed
+        assert layer.call(a_step(), (query, key, value, out)) == ""  # zeros, as if computed
         assert layer.asked == asked
     out.fill_(1.0)
     assert "error" in layer.call(a_step(), (query, key, value, out))
@@ -159,7 +161,8 @@ CASE = Case(((33, 33), (5, 5)), 2, 2, 64, BF16)
 
 @pytest.fixture
 def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    """On the current stream of an emulated GPU, on which all tensors are; each call is checked."""
+    """A graph on the current stream of an emulated GPU. The GPU holds all tensors, and HK_CHECK is
+    on."""
     monkeypatch.setenv("HK_CHECK", "1")
     forget()
     library = EmulatedLibrary(LIBRARY)
@@ -185,15 +188,15 @@ def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:
 
 
 def test_a_capture_survives_hk_check(graph: Graph) -> None:
-    """Comparing would read from the device, which ends a capture."""
+    """A comparison would read from the device, and so end the capture."""
     call, other = make(CASE), make(CASE.but(seed=1))
     out = torch.empty_like(call["query"])
     compute = layer(call, out)
-    compute()  # the kernel's first use, which no capture may be
+    compute()  # the kernel's first use, never allowed in a capture
     graph.library.synchronise(graph.stream)
     routes.reset()
     with graph.capture():
-        for _ in range(2):  # by the operator, and prepared
+        for _ in range(2):  # the first by the operator, the second prepared
             assert compute() == ""
     counters = routes.counters("attention")
     assert (counters.unchecked_calls, counters.checked_calls) == (2, 0)
@@ -207,7 +210,8 @@ def test_a_capture_survives_hk_check(graph: Graph) -> None:
 
 
 def test_the_same_call_is_compared_outside_of_a_capture(graph: Graph) -> None:
-    """The control: nothing has run yet that the check could find right."""
+    """A control for the test above: outside of a capture the call is compared. It fails, since no
+    launch has run yet."""
     call = make(CASE)
     assert "HK_CHECK: error" in layer(call, torch.zeros_like(call["query"]))()
     counters = routes.counters("attention")

@@ -1,5 +1,8 @@
-"""Routes in a process: what stands in their way is one line, or with HK_STRICT=1 one error; a
-process that serves on the host keeps what it frees; counters in the log at shutdown."""
+"""Registration of routes in a process.
+
+Each obstacle is one line in the log, or one error with HK_STRICT=1. Also memory that a process on
+the host keeps after a free, and counters in the log at shutdown.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def attention_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Lines(logging.Handler):
-    """What an engine's own handler is given."""
+    """A stand-in for an engine's log handler: it keeps the lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +44,7 @@ class Lines(logging.Handler):
 @pytest.fixture
 def engine_log() -> Iterator[Lines]:
     logger, handler = logging.getLogger("an_engine"), Lines()
-    logger.propagate = False  # as vLLM's: nothing reaches the root
+    logger.propagate = False  # like vLLM's logger: nothing reaches the root
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -142,9 +145,9 @@ for _ in range(10):
     layer()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-"""A process that allocates, writes and frees 8 MiB ten times, and prints its page faults.
+"""A program that allocates, writes and frees 8 MiB ten times, and prints its page faults.
 
-"trim": with glibc's first threshold, which no earlier buffer has raised.
+"trim": with glibc's first threshold, not raised by any earlier buffer.
 """
 PAGES = 8 << 8
 
@@ -173,7 +176,7 @@ def test_pages_are_not_mapped_anew() -> None:
     [*((name, "131072") for name in USERS_CHOICE), (TUNABLES, "glibc.malloc.trim_threshold=1")],
 )
 def test_the_users_choice_stays(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory.ctypes, "CDLL", None)  # not asked for
+    monkeypatch.setattr(host_memory.ctypes, "CDLL", None)  # nobody asked for it
     monkeypatch.setenv(name, value)
     assert not keep_freed_memory()
 
@@ -212,7 +215,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_counters_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
-    """One line each, from the first process, which alone ends in order."""
+    """The first process, the only one to end in order, logs one line for each process."""
     script = tmp_path / "engine.py"
     script.write_text(ENGINE)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
@@ -225,7 +228,7 @@ def test_counters_of_processes_that_were_killed(tmp_path: Path, start: str) -> N
 
 
 def count_linear(**calls: int) -> None:
-    """Of each kind one call with so many tokens."""
+    """Counts one linear call of each outcome, with that many tokens."""
     for outcome, tokens in calls.items():
         metrics.count("linear", outcome, tokens)
 
@@ -272,7 +275,7 @@ def layer_by_layer() -> None:
 def test_a_line(
     count: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of counters from zero, in files of their own."""
+    """The line shows counters from zero, in files of the test's own."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(metrics, "_files", metrics._Files())
     count()

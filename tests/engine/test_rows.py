@@ -1,5 +1,7 @@
-"""Which rows are HK's, against a definition that looks at one row at a time, and their tensors; the
-proof of a cache's form, which leaves nothing behind."""
+"""The choice of HK's rows of a batch, against a definition that looks at one row at a time.
+
+Also the tensors of those rows, and the proof of a cache's form, which leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_any_lengths(rows: list[Row], known: Known) -> None:
 
 @given(any_rows, st.data())
 def test_selections(rows: list[Row], data: st.DataObject) -> None:
-    """Of rows and of tokens, and back; in place if, and only if, they lie together."""
+    """Rows and tokens are selected and put back, without a copy only if they lie together."""
     chosen = np.array([bool(row.query) and data.draw(st.booleans()) for row in rows], dtype=bool)
     starts = starts_of(rows)
     mine = select(chosen, starts, torch.device("cpu"))
@@ -101,7 +103,7 @@ def test_selections(rows: list[Row], data: st.DataObject) -> None:
 
 BLOCKS, BLOCK_SIZE, HEADS, SIZE = 3, 8, 8, 16
 SCALES = [1e-3, 0.005, 1.0, 20.0]
-"""A checkpoint's is the largest value by 448: far below 1 for values."""
+"""Scales of a checkpoint: the largest magnitude divided by 448, far below 1 for values."""
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +113,7 @@ def unproven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Cache:
-    """`[2, blocks, tokens, heads, channels]`, written as an engine does."""
+    """A cache `[2, blocks, tokens, heads, channels]`, written the way an engine writes it."""
 
     def __init__(self, dtype: torch.dtype, scales: tuple[float, float] = (1.0, 1.0)) -> None:
         shape = (2, BLOCKS, BLOCK_SIZE, HEADS, SIZE)
@@ -156,7 +158,7 @@ def test_a_writer_with_another_scale(scale: float, wrong: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
 def test_another_layout(dtype: torch.dtype) -> None:
-    """Heads and tokens the other way round."""
+    """A cache with heads and tokens exchanged."""
     cache = Cache(dtype)
     with pytest.raises(UnknownCacheForm, match="written keys read back differ"):
         cache.prove("B H N D")

@@ -1,9 +1,8 @@
-"""Launches an attention kernel's code object on the emulator, with nothing of the operator between.
+"""Launches of an attention kernel's code object on the emulator, without the operator in between.
 
-The arguments are written down here once more, from csrc/include/hk/args/attention_prefill.hpp: what
-the devices make of a call is tested against the same reference elsewhere. Every buffer is mapped
-with the exact bounds of what it spans, and holds NaN wherever nothing is to be read
-(tests/ops/cases).
+The arguments are derived here once more, from csrc/include/hk/args/attention_prefill.hpp. How the
+devices derive them is tested against the same reference elsewhere. Every buffer is mapped with the
+exact bounds of what it spans, and holds NaN wherever nothing is to be read (tests/ops/cases).
 """
 
 from __future__ import annotations
@@ -32,30 +31,33 @@ STORED = {**DTYPES, "e4m3": torch.float8_e4m3fn}
 SWEPT = {"dtype": ("bf16",)}
 WORDS = {2: torch.int16, 4: torch.int32}
 UNTOUCHED = {2: 0x7FA5, 4: 0x7FA5A5A5}
-"""By bytes of an element: a signalling NaN of bf16, fp16 and float32."""
+"""Words of an untouched element, by its bytes: a signalling NaN of bf16, fp16 and float32."""
 SPLIT_LAYOUTS = (
     "ROCM_ATTN: [B,H,D/x,N,x] and [B,H,D,N]",
     "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
 )
-"""Of tests/ops/layouts: those that keep 16 bytes of a key and of a value's channel together."""
+"""Layouts of tests/ops/layouts with 16 bytes of a key, and of a value's channel, together."""
 NUMBER_OF_PARTS, TILE_KEYS = 3, 64
-"""Of the keys, where a kernel is for parts."""
+"""The number of parts of the keys, for kernels that compute parts. The keys of a tile."""
 PADDED = {
     128: ((80, 80), (96, 96), (112, 112), (64, 128), (120, 72), (40, 40), (8, 8), (72, 120)),
     256: ((192, 128), (160, 160), (192, 192), (136, 248), (248, 136), (176, 176)),
 }
-"""Channels of keys and of values, of the kernels that are for several: models', and edges."""
+"""Channels of keys and of values for padded kernels: sizes of models, and edges."""
 SOFT_CAP = 30.0
-"""Where a kernel has one and the case has not."""
+"""The cap of scores, for a kernel with a cap and a case without one."""
 Tensors = dict[str, torch.Tensor | None]
 ENDLESS = 10_000_000
-"""Instructions of a wave: many times those of the longest case."""
+"""A limit of instructions per wave: many times those of the longest case."""
 
 
 @dataclass
 class Outcome:
-    """`excess`: the largest error over what rounding explains (1 at most if the kernel is right);
-    infinite if something is or is not NaN that should not be, or a foreign row was written."""
+    """The results of a launch, and how far they are off.
+
+    `excess`: the largest error over what rounding explains, at most 1 if the kernel is right. It is
+    infinite if a NaN is missing or in the wrong place, or if a foreign row was written.
+    """
 
     out: torch.Tensor
     lse: torch.Tensor
@@ -64,7 +66,7 @@ class Outcome:
 
     @property
     def report(self) -> _emulator.Report:
-        """Of the attention kernel."""
+        """The emulator's report of the attention kernel."""
         return self.reports[0]
 
     @property
@@ -81,7 +83,7 @@ class Launch:
 
     @classmethod
     def of(cls, entry: KernelEntry, call: Call) -> Launch:
-        """Of arguments of the operator, in the kernel's dtype and head size."""
+        """A launch with the operator's arguments `call`, in the kernel's dtype and head size."""
         launch = cls.__new__(cls)
         launch.entry = entry
         launch._set_call(call)
@@ -89,8 +91,11 @@ class Launch:
 
     @staticmethod
     def fitting(entry: KernelEntry, case: Case) -> Case:
-        """`case` in the kernel's dtypes and head size, packed or in a cache that it reads, and with
-        what the kernel does to scores, where the kernel does it."""
+        """A case for this kernel, made from `case`.
+
+        It has the kernel's dtypes and head size, and is packed or in a cache that the kernel reads.
+        Its scores are masked, capped or biased if the kernel does so.
+        """
         facts = entry.facts
         head_size, value_size = sizes_for(case, facts)
         return case.but(
@@ -120,8 +125,8 @@ class Launch:
         with_lse: bool = True,
         merge: bytes | None = None,
     ) -> Outcome:
-        """One launch of `code_object`, by default of what ships; of a kernel for parts, and one
-        that joins them: `merge`, likewise."""
+        """Launches `code_object`, by default the one that ships. A kernel for parts is followed by
+        the kernel that joins them: `merge`, by default the shipped one."""
         query = self.call["query"]
         out = untouched(*output_of(self.call).shape, dtype=query.dtype)
         lse = untouched(query.shape[1], query.shape[0], dtype=torch.float32)
@@ -138,7 +143,7 @@ class Launch:
             reports += [self._launch(self.entry, code_object, found, own, options)]
             results |= {"partial": partial, "sums": sums}
             numbers["parts"] = self.parts[0]
-            if len(query):  # as the device: there is a row to write
+            if len(query):  # like the device: there is a row to write
                 reports += [self._launch(merging(self.entry), merge, results, numbers, options)]
         else:
             numbers |= {"parts": 1, "part_keys": 0, "out_part": 0, "lse_part": 0}
@@ -146,7 +151,7 @@ class Launch:
         return Outcome(out, lse, reports, self._excess(out, lse if with_lse else None))
 
     def _in_parts(self) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-        """Where the parts leave their sums and outputs, and the numbers that say so."""
+        """Tensors for the sums and outputs of the parts, and the numbers that describe them."""
         query = self.call["query"]
         number, keys = self.parts
         partial = untouched(number, *output_of(self.call).shape, dtype=query.dtype)
@@ -192,16 +197,16 @@ class Launch:
 
 
 def kernels(*, by_type: bool = False, **axes: Sequence[Any]) -> Any:
-    """Parametrise a proof by the attention kernels and by `axes` (tests/kernels/cover.py).
+    """Parametrises a proof by the attention kernels and by `axes` (tests/kernels/cover.py).
 
-    Kernels of bf16 stand for those of fp16, which have the same instructions but for the names of
-    types; a test of what a type does to numbers takes both: `by_type`.
+    Kernels of bf16 stand for those of fp16. These have the same instructions except for the names
+    of types. A test of what a type does to numbers takes both: `by_type`.
     """
     return covered("attention_prefill", None if by_type else SWEPT, **axes)
 
 
 def passes(launch: Launch, seed: int = 0) -> Outcome:
-    """Run `launch` and assert what must hold of every run."""
+    """Runs `launch` and asserts what must hold of every run."""
     outcome = launch.run(seed=seed)
     assert [finding.message for finding in outcome.findings] == []
     assert outcome.excess <= 1, launch.call
@@ -210,7 +215,7 @@ def passes(launch: Launch, seed: int = 0) -> Outcome:
 
 
 def merging(entry: KernelEntry) -> KernelEntry:
-    """The kernel that joins what one for parts of the keys leaves."""
+    """The kernel that joins the results of `entry`, a kernel for parts of the keys."""
     facts = {name: entry.facts[name] for name in ("dtype", "head_size")}
     found = catalogue(entry.arch).select("attention_merge", **facts)
     assert isinstance(found, KernelEntry)
@@ -218,24 +223,24 @@ def merging(entry: KernelEntry) -> KernelEntry:
 
 
 def parts_of(call: Call, number: int) -> tuple[int, int]:
-    """As many parts of the longest request's keys, of whole tiles, and the keys of each but the
-    last one, which has the rest."""
+    """A split of the longest request's keys: the number of parts, and the keys of each. Parts
+    consist of whole tiles, and the last one takes the rest."""
     starts = call["key_start_loc"] if "key_start_loc" in call else call["query_start_loc"]
     lengths = call["seq_lens"] if "seq_lens" in call else starts.diff()
     longest = int(lengths.max()) if len(lengths) else 0
-    if call["sliding_window"]:  # parts begin with the window of a tile's first row
+    if call["sliding_window"]:  # parts begin at the window of a tile's first row
         longest = min(longest, call["sliding_window"] + TILE_KEYS)
     return number, TILE_KEYS * max(longest // (TILE_KEYS * number), 1)
 
 
 @lru_cache(maxsize=4)
 def loaded(code: bytes, lines: bytes) -> _emulator.CodeObject:
-    """Decoding takes as long as a small launch: the next one of the same bytes does without."""
+    """The decoded code object, cached: decoding takes as long as a small launch."""
     return _emulator.CodeObject.load(code, lines)
 
 
 def untouched(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    """NaN of bits that no arithmetic makes: a NaN that was written is told from them."""
+    """A tensor of NaN with bits that no arithmetic makes: any written NaN differs."""
     words = torch.full(shape, UNTOUCHED[dtype.itemsize], dtype=WORDS[dtype.itemsize])
     return words.view(dtype)
 
@@ -246,7 +251,7 @@ def is_untouched(tensor: torch.Tensor) -> bool:
 
 
 def excess(found: torch.Tensor, exact: torch.Tensor, bound: torch.Tensor) -> float:
-    """The largest error in units of its bound; infinite for a NaN or infinity of one side alone."""
+    """The largest error in units of its bound; infinite for a NaN or infinity on one side alone."""
     if not found.numel():
         return 0.0
     found = found.double()
@@ -256,7 +261,7 @@ def excess(found: torch.Tensor, exact: torch.Tensor, bound: torch.Tensor) -> flo
 
 
 def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
-    """The kernel's pointers and numbers, but those of its results."""
+    """The kernel's pointers and numbers, except those of its results."""
     query, paged = call["query"], call.get("paged_kv")
     starts = call["query_start_loc"]
     tensors: dict[str, torch.Tensor | None] = {"query": query, "query_start_loc": starts}
@@ -269,7 +274,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         axes: tuple[str, ...] = ("token", "head")
     else:
         assert isinstance(paged, PagedKV)
-        # of 8 channels there is one piece: keys are whole rows, values are not
+        # 8 channels are one piece: keys are whole rows, values are not
         split = paged.key.channel_split < paged.head_size or paged.value.strides[5] != 1
         named = (("key", paged.key), ("value", paged.value))
         tensors |= {name: view.tensor if split else logical(paged, view) for name, view in named}
@@ -317,7 +322,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
 
 
 def sizes_for(case: Case, facts: Mapping[str, Any]) -> tuple[int, int]:
-    """Of keys and values: the kernel's, or a pair of those that it is for."""
+    """Sizes of keys and of values: the kernel's, or a pair that a padded kernel computes."""
     size = int(facts["head_size"])
     if not facts["padded"]:
         return size, size
@@ -326,8 +331,11 @@ def sizes_for(case: Case, facts: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def layout_for(case: Case, keys: str, one_size: bool) -> str | None:
-    """The case's, or one that the kernel reads: pieces of 16 bytes, or whole rows; where each lane
-    finds its own, those of keys and values are equally far apart."""
+    """The case's layout if the kernel reads it, otherwise one that it reads.
+
+    Kernels read pieces of 16 bytes, or whole rows. Where each lane finds its own row, rows of keys
+    and rows of values are equally far apart.
+    """
     if keys == "packed":
         return None
     split, side_by_side = keys == "split", "one [B,N,H,Dk+Dv]"
@@ -342,7 +350,10 @@ def layout_for(case: Case, keys: str, one_size: bool) -> str | None:
 
 
 def block_size_for(block_size: int, keys: str) -> int:
-    """This, or one that the kernel reads: 1, no multiple of 16, or one."""
+    """The block size if the kernel reads it, otherwise one that it reads.
+
+    Kernels read blocks of 1 token, blocks of a multiple of 16, or blocks of any other size.
+    """
     if keys == "tokens":
         return 1
     sixteens, rest = divmod(block_size, 16)
@@ -352,7 +363,8 @@ def block_size_for(block_size: int, keys: str) -> int:
 
 
 def blocks_of(paged: PagedKV) -> dict[str, float]:
-    """By hand: how to divide by the block size, and rows from a block to the next."""
+    """Numbers of the cache's blocks, derived here by hand: the divisor for the block size, and the
+    rows from one block to the next."""
     size = paged.block_size
     if size % 16 == 0:
         return {"block_reciprocal": math.ceil(2**31 / (size / 16)), "block_rows": 0}
@@ -362,7 +374,8 @@ def blocks_of(paged: PagedKV) -> dict[str, float]:
 
 
 def split_strides(paged: PagedKV) -> dict[str, float]:
-    """By hand: keys [B, H, D/x, N, x]; values [B, H, D, N] or [B, H, N/x, D, x]."""
+    """Strides of caches in pieces, derived by hand: keys [B, H, D/x, N, x]; values [B, H, D, N] or
+    [B, H, N/x, D, x]."""
     key, value = paged.key.tensor, paged.value.tensor
     by_channel = value.dim() == 4
     return {

@@ -19,8 +19,11 @@ def serving_few(operator: str, **facts: Fact) -> KernelEntry:
 
 
 def _alternatives(operator: str, **facts: Fact) -> Family:
-    """Of a kernel for attention, keys and values are in its own dtype, there is neither window nor
-    sink, and it is for one head size, if no fact says more."""
+    """The kernels for gfx950 with these facts, the largest tile first.
+
+    For attention, facts that are not given have defaults: keys and values in the kernel's own
+    dtype, neither window nor sink, and one head size.
+    """
     if operator == "attention_prefill":
         facts = {"stored": facts["dtype"], "mask": NO_MASK, "padded": False, **facts}
     found = catalogue("gfx950").alternatives(operator, **facts)
@@ -29,7 +32,7 @@ def _alternatives(operator: str, **facts: Fact) -> Family:
 
 
 def with_kernels(known: Catalogue, *entries: KernelEntry) -> Catalogue:
-    """A copy in which `entries` replace the kernels with their names, or are added."""
+    """A copy of the catalogue: `entries` replace the kernels of the same names, or are added."""
     families = dict(known.families)
     for entry in entries:
         others = families.get(entry.operator, ())

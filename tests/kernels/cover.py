@@ -3,9 +3,9 @@
     @covered("attention_prefill", heads=HEADS, causal=(True, False))
     def test_every_ratio_of_heads(entry, heads, causal): ...
 
-runs the test for so many kernels and values that each pair of values of two axes occurs; the facts
-of the catalogue (dtype, head size, ..., and the arch) are axes, too. Each kernel has one case at
-least. So a test costs as much as its kernels and its longest axis, not as their product.
+runs the test so often that each pair of values of any two axes occurs. The kernels are an axis, and
+so are the catalogue's facts: dtype, head size, arch and others. Each kernel has at least one case.
+So a test costs as much as its kernels and its longest axis, not as their product.
 
 The tests are proofs (tests/proof): `make prove` runs and records them.
 """
@@ -26,8 +26,8 @@ Row = tuple[Any, ...]
 
 
 def pairwise(name: str, axes: Sequence[Sequence[Any]], known: Sequence[Row] = ()) -> list[Row]:
-    """Rows that have each pair of values of two axes; with `known`, of those that begin as one of
-    these does."""
+    """Rows that cover each pair of values of two axes. With `known`, each row begins like one of
+    these."""
     generator = fixed(name)
     shuffled = [generator.sample(list(axis), len(axis)) for axis in axes]
 
@@ -43,7 +43,7 @@ def pairwise(name: str, axes: Sequence[Sequence[Any]], known: Sequence[Row] = ()
 def _left_out(
     rows: Sequence[Row], known: Sequence[Row], axes: Sequence[Sequence[Any]]
 ) -> Iterator[Row]:
-    """Rows with the pairs that AllPairs gives up where few beginnings have them."""
+    """Rows for the pairs that AllPairs misses if only few of `known` have them."""
     seen = {pair for row in rows for pair in itertools.combinations(enumerate(row), 2)}
     free = axes[len(known[0]) :]
     for one in known:
@@ -63,13 +63,13 @@ def family(operator: str) -> list[KernelEntry]:
 def cover(
     name: str, operator: str, only: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
 ) -> list[tuple[KernelEntry, dict[str, Any]]]:
-    """A kernel and a value of each axis, pairwise, and each kernel once at least.
+    """Pairs of a kernel and the values of the axes, pairwise, with each kernel at least once.
 
-    One stands for kernels that differ in nothing but the stages of their loop.
+    One kernel stands for all that differ only in the stages of their loop.
 
     Args:
         only: values of facts: kernels with others take no part.
-        axes: values of each axis; one that is named as a fact restricts it, too.
+        axes: values of each axis; one that is named like a fact restricts it, too.
     """
     facts = family(operator)[0].facts
     wanted = {axis: values for axis, values in axes.items() if axis in facts}
@@ -90,7 +90,7 @@ def cover(
 def covered(
     operator: str, only: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
 ) -> Any:
-    """Parametrise a proof by `entry` and the axes that are no facts: see `cover`.
+    """Parametrises a proof by `entry` and the axes that are no facts: see `cover`.
 
     With `only` its records are those of the kernels' twins of other types, too.
     """
@@ -108,7 +108,8 @@ def covered(
 
 
 def proved(entries: Sequence[KernelEntry], *, with_types: bool = True) -> Any:
-    """Parametrise a proof by `entry`, each of these; without types, of their twins, too."""
+    """Parametrises a proof by `entry`, each of these. Without types, its records also hold for the
+    kernels' twins in the other type."""
 
     def decorate(test: Any) -> Any:
         marked = pytest.mark.proof(with_types=with_types)(test)
@@ -118,10 +119,10 @@ def proved(entries: Sequence[KernelEntry], *, with_types: bool = True) -> Any:
 
 
 def of_some_kinds(name: str, number: int, cases: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Every case; all are marked slow but `number` of them, each of another kind, that are drawn.
+    """Every case, all of them marked slow except `number` that are drawn, each of another kind.
 
     Args:
-        cases: a test's arguments by the case's name, which is "kind" or "kind: what of it".
+        cases: a test's arguments by the case's name, which is "kind" or "kind: details".
     """
     kinds: dict[str, list[str]] = {}
     for case in cases:
@@ -141,7 +142,7 @@ def params(rows: Sequence[tuple[KernelEntry, Row]]) -> Iterator[Any]:
 
 
 def facts_of(entry: KernelEntry) -> Row:
-    """Also the sizes of its tile, in which alternatives differ."""
+    """A kernel's facts and the sizes of its tile, in which alternatives differ."""
     tile = entry.tile
     return (entry.arch, *entry.facts.values(), tile.rows, tile.columns, tile.depth)
 

@@ -1,10 +1,10 @@
-"""Launches of the gemm kernels on buffers as the contract (csrc/include/hk/args/gemm.hpp) has them.
+"""Launches of the gemm kernels on buffers that follow csrc/include/hk/args/gemm.hpp.
 
     product = launch(entry, Problem(a, w, a_scale=..., out=torch.float16), splits=2)
     assert product.is_right()
 
-Weights are packed here from the contract's words, not by the product's own packer. Every byte that
-must not matter holds NaN, and buffers end with the last byte that the contract allows.
+Weights are packed here by the words of that file, not by the product's own packer. Every byte that
+must not matter holds NaN, and buffers end with the last allowed byte.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hk_backend.lab.toolchain.sample_launch import Sample, run
 from tests.kernels.gemm_problem import Problem, in_blocks, scales_of_blocks
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
-"""Of c and of the bias: their numbers in `hk::GemmType`."""
+"""Types of c and of the bias, each at its number in `hk::GemmType`."""
 LARGEST_ALONE = 128 * 128
-"""Elements of a tile: kernels of larger ones do not split the depth."""
-ROUNDING = 2.0**-23  # of a float32 operation, whichever way the matrix unit rounds
-DENORMAL = 2.0**-149  # what one may lose where a float32 has no more bits
+"""Most elements of a tile whose kernel splits the depth."""
+ROUNDING = 2.0**-23  # relative error of a float32 operation, rounded either way
+DENORMAL = 2.0**-149  # absolute error of an operation with a denormal float32 result
 
 Arguments = ParamSpec("Arguments")
 
@@ -41,9 +41,11 @@ def tiles_of(entry: KernelEntry, m: int, n: int) -> int:
 
 
 def pack(w: torch.Tensor, a: torch.dtype) -> NDArray[np.uint8]:
-    """Groups of 16 rows; in each, 16 bytes of every row, then the next 16; zeros past the ends.
+    """A packed weight: groups of 16 rows; in each, 16 bytes of every row, then the next 16; zeros
+    past the ends.
 
-    FP8 for 16-bit activations: of each 32 codes first every other 8, then the 8 between them.
+    With FP8 weights and 16-bit activations, each 32 codes are reordered: first every other 8, then
+    the 8 between them.
     """
     rows = bytes_of(w)
     n, length = rows.shape
@@ -58,7 +60,7 @@ def pack(w: torch.Tensor, a: torch.dtype) -> NDArray[np.uint8]:
 
 
 def bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
-    """Of each row."""
+    """The bytes of each row."""
     size = values.element_size()
     flat = values.contiguous().flatten().view(torch.uint8).numpy()
     return flat.reshape(values.shape[0], values.shape[1] * size)
@@ -66,7 +68,8 @@ def bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix whose rows lie `stride` elements apart in a buffer that is NaN elsewhere."""
+    """A matrix whose rows lie `stride` elements apart in a buffer; the rest of the buffer is
+    NaN."""
 
     buffer: NDArray[np.uint8]
     matrix: torch.Tensor  # a view of it
@@ -74,7 +77,8 @@ class Rows:
 
     @classmethod
     def of(cls, values: torch.Tensor, padding: int, whole_pieces: bool) -> Rows:
-        """`padding`: 16 bytes each between rows; `whole_pieces`: the last row ends with such 16."""
+        """A buffer for `values`. `padding`: the number of 16-byte pieces between rows.
+        `whole_pieces`: the last row ends with a whole piece of 16 bytes, too."""
         (rows, length), size = values.shape, values.element_size()
         whole = -(-length * size // 16) * 16
         stride = whole + 16 * padding
@@ -86,7 +90,7 @@ class Rows:
         return cls(buffer.view(torch.uint8).numpy(), matrix, stride // size)
 
     def others_untouched(self) -> bool:
-        """Whether all but the matrix still has the bits of the NaN that was there before."""
+        """Whether all bytes outside of the matrix still have the bits of the original NaN."""
         kept = torch.from_numpy(self.buffer.copy()).view(self.matrix.dtype)
         untouched = nans(kept.numel(), kept.dtype)
         places = kept.as_strided(self.matrix.shape, (self.stride, 1))
@@ -95,12 +99,13 @@ class Rows:
 
 
 def nans(count: int, dtype: torch.dtype) -> torch.Tensor:
-    """All bits ones: NaN in every format here, and in whatever part of one is read."""
+    """A tensor with all bits set: NaN in every format here, and in any part of an element."""
     return torch.full((count * dtype.itemsize,), 0xFF, dtype=torch.uint8).view(dtype)
 
 
 def vector(values: torch.Tensor) -> NDArray[np.uint8]:
-    """As it lies in memory, allocated up to the 4 bytes that hold its end, NaN there."""
+    """The bytes of `values` in memory, up to the 4 bytes that hold the end, with NaN after the
+    end."""
     if values.dim() == 2:
         values = (values.T if values.stride(0) < values.stride(1) else values).flatten()
     size = values.element_size()
@@ -111,7 +116,7 @@ def vector(values: torch.Tensor) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Product:
-    """What a launch left in c, and what the emulator says of it."""
+    """The contents of c after a launch, and the emulator's report of it."""
 
     problem: Problem
     splits: int
@@ -128,7 +133,7 @@ class Product:
         """The largest error in units of its bound; infinite for a NaN or a wrong infinity.
 
         The bound is of k products, exact in float32, and then as many float32 operations in any
-        order: a term takes part in at most k + splits additions, two scalings and the bias's
+        order. A term takes part in at most k + splits additions, two scalings and the bias's
         addition. Last comes the rounding to c's type.
         """
         return excess(self.c, *self.problem.exact(), self.problem.shape[2] + self.splits + 3)
@@ -137,9 +142,12 @@ class Product:
 def excess(
     found: torch.Tensor, wanted: torch.Tensor, magnitude: torch.Tensor, operations: int
 ) -> float:
-    """The largest error in units of what `operations` float32 roundings of each term may lose
-    (Higham, Accuracy and Stability, lemma 3.1), and one to the type of `found`, whose largest
-    number may be too small."""
+    """The largest error in units of what rounding may lose; infinite for a NaN.
+
+    Each term may go through `operations` float32 roundings (Higham, Accuracy and Stability, lemma
+    3.1). One more rounding is to the type of `found`, whose largest number may be too small for the
+    value.
+    """
     if not found.numel():
         return 0.0
     lost = operations * ROUNDING / (1 - operations * ROUNDING) * magnitude + operations * DENORMAL
@@ -158,7 +166,8 @@ def launch(
     splits: int = 1,
     seed: int = 0,
 ) -> Product:
-    """`paddings`: pieces of 16 bytes between the rows of a and of c. `seed`: the waves' order."""
+    """Launches `entry` on `problem`. `paddings`: pieces of 16 bytes between the rows of a and of c.
+    `seed`: the order of the waves."""
     if scales_of_blocks(entry):
         problem = in_blocks(problem)
     m, n, k = problem.shape
@@ -207,8 +216,8 @@ def launch(
 
 
 def _sound(launched: Callable[Arguments, Product]) -> Callable[Arguments, Product]:
-    """The same of a shipped kernel: nothing is found, nothing is written but c and the workspace,
-    which is left as the next launch wants it."""
+    """The same launch, with checks of a shipped kernel: no findings, and nothing written outside of
+    c and the workspace. The workspace is left as the next launch needs it."""
 
     def product(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Product:
         found = launched(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a gemm kernel is given by a test, and what it should compute of it, in float64."""
+"""Inputs of a gemm kernel for tests, and the result that it should compute, in float64."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from hk_backend.kernels import KernelEntry
 FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 SCALES = ("none", "rows", "columns", "both", "one for all rows")
 BLOCK = 128
-"""Of the depth, and of columns, that share a scale."""
+"""Length, along the depth and across columns, of a block that shares a scale."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """a [m, k] and w [n, k] in a kernel's formats; a float32 scale of each of their rows, or None;
-    `a_scale` [1]: of all rows. With `b_blocks` [n / 128, k / 128], rounded up, `a_scale` is
-    [m, k / 128]. A bias [n], or None."""
+    """A matrix product: a [m, k] and w [n, k] in a kernel's formats, and a bias [n] or None.
+
+    Each row of a and of w has a float32 scale, or the matrix has None. `a_scale` [1] is a scale of
+    all rows. With `b_blocks` [n / 128, k / 128], rounded up, `a_scale` is [m, k / 128].
+    """
 
     a: torch.Tensor
     w: torch.Tensor
@@ -31,11 +33,11 @@ class Problem:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """m, n, k."""
+        """The sizes m, n, k."""
         return self.a.shape[0], self.w.shape[0], self.a.shape[1]
 
     def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """c in float64, and the same of the terms' magnitudes."""
+        """The exact c in float64, and the same sums over the magnitudes of the terms."""
         factor = torch.ones(1, 1, dtype=torch.float64)
         a, w = self.a.double(), self.w.double()
         if self.b_blocks is not None and self.a_scale is not None:
@@ -51,7 +53,7 @@ class Problem:
 
 
 def over_blocks(scales: torch.Tensor, shape: torch.Size, rows: int) -> torch.Tensor:
-    """A scale for each element of a matrix; each is of so many rows and of 128 columns."""
+    """A scale for each element of a matrix, from scales of `rows` rows and 128 columns each."""
     wide = scales.repeat_interleave(rows, 0).repeat_interleave(BLOCK, 1)
     return wide[: shape[0], : shape[1]]
 
@@ -64,7 +66,8 @@ def random_problem(
     bias: torch.dtype | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Normal numbers; scales of both signs and of a few powers of ten, some of them zero."""
+    """A problem of normal numbers. Scales have both signs and a few powers of ten, and some are
+    zero."""
     (m, n, k), generator = shape, torch.Generator().manual_seed(seed)
 
     def normal(*size: int) -> torch.Tensor:
@@ -95,12 +98,12 @@ def random_problem(
 
 
 def scales_of_blocks(entry: KernelEntry) -> bool:
-    """Whether the kernel scales the products of each 128 of the depth."""
+    """Whether the kernel scales the products of each 128 numbers along the depth."""
     return entry.facts["scales"] == "blocks"
 
 
 def in_blocks(problem: Problem) -> Problem:
-    """The same for a kernel that scales blocks."""
+    """The same problem for a kernel that scales blocks."""
     if problem.b_blocks is not None:
         return problem
     m, n, k = problem.shape

@@ -1,8 +1,10 @@
-"""Mutants of a code object: every wait weakened by one and dropped, every barrier, release and
-acquire removed, and the prologue's barrier moved before its wait.
+"""Mutants of a code object: copies with one change that should break the kernel.
 
-Made from the machine words themselves, so that none is forgotten. A mutant counts as caught if the
-emulator reports a finding or the result is wrong, in one of the cases and seeds that are tried.
+Every wait is weakened by one and dropped. Every barrier, release and acquire is removed. The
+prologue's barrier is moved before its wait.
+
+Mutants are made from the machine words themselves, so that none is forgotten. A mutant is caught if
+the emulator reports a finding or the result is wrong, in any of the cases and seeds.
 
     python -m tests.kernels.mutants attention_prefill_bf16_d128_paged
 """
@@ -24,7 +26,7 @@ from tests.ops.cases import Case
 # SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0
 # (CDNA3 ISA, 12.1.5).
 WAITCNT, BARRIER, PRIORITY, NOP = 0xBF8C, 0xBF8A, 0xBF8F, 0xBF80
-CACHES = ("buffer_wbl2", "buffer_inv")  # of 2 words
+CACHES = ("buffer_wbl2", "buffer_inv")  # instructions of 2 words
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ COUNTERS = (Counter("vmcnt", ((0, 4), (14, 2))), Counter("lgkmcnt", ((8, 4),)))
 
 @dataclass(frozen=True)
 class Mutant:
-    """Changed words of .text, by their byte offset there; `pc`: of the instruction it is about."""
+    """A change of words in .text, by their byte offset there. `pc`: the offset of the changed
+    instruction."""
 
     pc: int
     words: tuple[tuple[int, int], ...]
@@ -75,11 +78,12 @@ class Mutant:
 
 
 def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
-    """Of the instructions from byte `begin` to `end` of a .text section.
+    """The mutants of the instructions from byte `begin` to `end` of a .text section.
 
-    Only the first pair of wait and barrier, which publishes the first tiles, is also reversed: a
-    steady loop waits long before it reads, with more barriers in between. A wait that no path
-    reaches with more outstanding than it allows is left alone (tests/kernels/outstanding.py).
+    The first pair of wait and barrier publishes the first tiles: it alone is also reversed. A
+    steady loop waits long before it reads, with more barriers in between. No mutant is made of a
+    wait if no path reaches it with more outstanding operations than it allows
+    (tests/kernels/outstanding.py).
     """
     outstanding = most_outstanding(text, arch, begin, end)
     wait: tuple[int, int] | None = None  # the last one, if a barrier may follow at once
@@ -113,7 +117,8 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a mutant was caught: the finding's check or "wrong result"; None if it survived.
+    """The way in which a mutant was caught: the finding's check or "wrong result"; None if it
+    survived.
 
     `reached`: whether a survivor's instruction was executed at all.
     """
@@ -136,7 +141,7 @@ CASES = (
     Case(lengths=((70, 330), (9, 500))),
     # more whole tiles than stages of the ring, so that every stage is used again
     Case(lengths=((40, 1000),), causal=False, magnitude=4.0),
-    # all waves at work, and the first long done when the last still reads
+    # all waves at work, and the first long done while the last still reads
     Case(lengths=((256, 600),), num_heads=1, scale=-0.1),
     # no key at all: nothing but the queries is copied, and the wave ends
     Case(lengths=((3, 0),), num_heads=1),
@@ -147,7 +152,7 @@ SCALED = tuple(
     Case((lengths,), num_heads=2, num_kv_heads=2, k_scale="per head", v_scale="per head")
     for lengths in ((20, 90), (3, 0))
 )
-"""Of FP8 caches: the kernel loads the scales."""
+"""Cases of FP8 caches, in which the kernel loads the scales."""
 WINDOWED = (
     # windows that begin within tiles, past the first ones and at the first key
     Case(lengths=((200, 500), (9, 80)), sliding_window=100, sinks=True),
@@ -156,17 +161,17 @@ WINDOWED = (
     # no key, but a sink: nothing on the way waits for its load
     Case(lengths=((3, 0),), num_heads=1, sliding_window=20, sinks=True),
 )
-"""Of kernels with windows and sinks."""
+"""Cases of kernels with windows and sinks."""
 LONG = (
     # parts with as many whole tiles as the rings have stages, and more
     Case(lengths=((130, 3000),), num_heads=1, sliding_window=2500),
 )
-"""Of those for parts of a window, which are short in the cases above."""
+"""Cases of kernels for parts of a window, which are short in the cases above."""
 SEEDS = (0, 1)
 
 
 def judge(launches: Sequence[Launch], code_object: bytes, mutant: Mutant) -> Verdict:
-    """Runs the cases until one shows the mutant."""
+    """Runs the cases until one catches the mutant."""
     reached = False
     for launch in launches:
         for seed in SEEDS:
@@ -198,8 +203,8 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
 
 
 def code_of(entry: KernelEntry) -> tuple[bytes, int, int, int]:
-    """The .text section of a kernel's code object, where in it that begins, and where in .text the
-    kernel begins and ends."""
+    """The place of a kernel's code: the .text section, its offset in the code object, and the
+    kernel's begin and end in it."""
     elf = Elf(entry.code_object())
     text = elf.sections[".text"]
     begin, size = elf.place(entry.symbol)

@@ -1,8 +1,8 @@
-"""How many operations of a counter any path may have left outstanding at an instruction, by data
-flow over the machine words.
+"""Counts of the operations that may be outstanding at an instruction, on any path to it.
 
-A wait that allows as many never waits, and no test could notice that it is missing: the compiler
-leaves some from before it had placed the blocks, and not all kernels need all waits of a template.
+They follow from the data flow over the machine words. A wait that allows as many never waits, and
+no test could notice its absence. The compiler leaves some such waits from before it placed the
+blocks, and not all kernels need all waits of a template.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ LEAVES = {
     "vmcnt": re.compile(r"(buffer|global|flat|scratch)_"),
     "lgkmcnt": re.compile(r"(s_load|s_buffer_load|s_store|s_mem|s_dcache|ds_|flat_)"),
 }
-"""By counter: what is outstanding until it is waited for (CDNA3 ISA, 4.4)."""
+"""Instructions that leave something outstanding, by the counter that waits for it (CDNA3 ISA,
+4.4)."""
 BRANCH = re.compile(r"s_(c?)branch\S* (\d+)")
 ENDS = ("s_endpgm", "s_setpc")
 Code = Sequence[tuple[int, str]]
 
 
 def most_outstanding(text: bytes, arch: str, begin: int, end: int) -> Mapping[int, dict[str, int]]:
-    """By byte offset of each instruction from `begin` to `end` of a .text section that a path may
-    reach: how many operations of each counter may be outstanding before it."""
+    """The most operations of each counter that may be outstanding before an instruction.
+
+    Keys are byte offsets, from `begin` to `end` of a .text section, of the instructions that a path
+    may reach.
+    """
     listed = _emulator.disassemble(text[begin:end], arch)
     code = [(begin + place, instruction) for place, instruction in listed]
     following = _following(code)
@@ -45,7 +49,7 @@ def most_outstanding(text: bytes, arch: str, begin: int, end: int) -> Mapping[in
 
 
 def _following(code: Code) -> dict[int, list[int]]:
-    """Where each instruction may go on."""
+    """The instructions that may follow each instruction, by byte offset."""
     found = {}
     for (pc, instruction), (successor, _) in pairwise([*code, (-1, "")]):
         branch = BRANCH.match(instruction)

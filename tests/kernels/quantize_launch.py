@@ -1,7 +1,7 @@
-"""A launch of a quantize_fp8 kernel in the emulator, and what it must give: the reference's bits.
+"""A launch of a quantize_fp8 kernel in the emulator, and its expected result: the reference's bits.
 
-What must not matter is NaN: what lies between the rows of x, codes and scales before the run.
-Buffers end with the last element of their tensor.
+NaN fills everything that must not matter: the gaps between rows of x, and codes and scales before
+the run. Buffers end with the last element of their tensor.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BLOCK = 128
 ALL = 31  # a shift that leaves one group
 SHIFTS = {"tensor": (ALL, ALL), "token": (0, ALL), "token_block": (0, 7), "block": (7, 7)}
-"""Of rows and columns, by the granularity of given scales."""
+"""Shifts from a row's or column's number to its group's, by the granularity of given scales."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """`x`; scales that are given, in the shape of `granularity`; elements between rows of x, and
-    before its first; whether the scales of a column lie together, not those of a row."""
+    """An input `x` and its options.
+
+    Scales may be given, in the shape of `granularity`. `padding`: elements between rows of x.
+    `offset`: elements before its first. `scales_of_columns`: the scales of a column lie together in
+    memory, not those of a row.
+    """
 
     x: torch.Tensor
     given: torch.Tensor | None = None
@@ -40,13 +44,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    codes: torch.Tensor  # their bits
+    codes: torch.Tensor  # the bits of the codes
     scales: torch.Tensor
     report: Any
 
 
 def launch(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
-    """What the kernel gives for it."""
+    """Launches the kernel on the case, and returns its codes, scales and report."""
     m, k = case.x.shape
     stride = k + case.padding
     whole = torch.full((case.offset + (m - 1) * stride + k,), math.nan, dtype=case.x.dtype)
@@ -74,7 +78,7 @@ def launch(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
 
 
 def _scales(entry: KernelEntry, case: Case) -> torch.Tensor:
-    """Those that are given, or room for those of the kernel."""
+    """The given scales, or room for scales that the kernel computes."""
     if case.given is not None:
         return case.given.clone().view(-1, case.given.shape[-1])
     m, k = case.x.shape
@@ -83,7 +87,7 @@ def _scales(entry: KernelEntry, case: Case) -> torch.Tensor:
 
 
 def is_right(entry: KernelEntry, case: Case, outcome: Outcome) -> bool:
-    """Whether codes and scales have the bits of the reference's; a NaN scale is any NaN."""
+    """Whether codes and scales have the bits of the reference's; any NaN equals a NaN scale."""
     granularity = case.granularity
     if case.given is None:
         granularity = "token_block" if entry.facts["scale"] == "block" else "token"

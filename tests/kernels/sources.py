@@ -1,4 +1,4 @@
-"""Small kernels that the tests compile, in a tree like the repository's."""
+"""Small kernels that the tests compile, in a folder like the repository's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Source:
     body: str = COPY
     name: str = "small"
     info: str = '{1, 2, 3, 0, 0, "measure", "test"}'
-    facts: str = ""  # their type
+    facts: str = ""  # the type of the facts
     parameters: str = "k::Args args"
     call: str = "k::run(args);"
     threads: int = THREADS
@@ -55,7 +55,7 @@ class Source:
 
 
 def write(root: Path, *sources: Source) -> Path:
-    """A tree that `build` compiles: the repository's headers and these sources."""
+    """Writes a tree that `build` compiles: the repository's headers and these sources."""
     folder = root / SOURCES
     folder.mkdir(parents=True)
     (root / "csrc" / "include").symlink_to(build.ROOT / "csrc" / "include")
@@ -67,7 +67,7 @@ def write(root: Path, *sources: Source) -> Path:
 def compile_kernel(
     root: Path, source: Source, tools: Toolchain
 ) -> tuple[dict[str, Any], Disassembly]:
-    """The kernel's record in the index, and its code."""
+    """Compiles the source, and returns the kernel's record in the index and its code."""
     built = build.compile_one(
         SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
     )
@@ -77,18 +77,18 @@ def compile_kernel(
 
 
 def straight(*lines: str) -> Disassembly:
-    """Instructions of 4 bytes each, from text."""
+    """A disassembly of instructions of 4 bytes each, from text."""
     words = [line.partition(" ") for line in lines]
     return Disassembly(tuple(parse(word[0], word[2], 4 * i) for i, word in enumerate(words)))
 
 
 KERNEL = re.compile(r'extern "C" __attribute__\(\(global\b[^{;]*\bvoid\s+(\w+)\([^)]*\)\s*{[^{}]*}')
 INFO = re.compile(r'extern "C" __attribute__\(\(constant\b[^{;=]*\s(\w+)_info\s*=[^;]*;')
-"""A kernel and its constant, after the preprocessor."""
+"""A kernel and its constant, as they are after the preprocessor."""
 
 
 def keep_kernel(source: Path, name: str, arch: str, tools: Toolchain, root: Path) -> None:
-    """Replaces a source by its preprocessed text, in which one kernel alone is left."""
+    """Replaces a source by its preprocessed text, with only one kernel left."""
     text = tools.run("clang++", *build.FLAGS, f"--offload-arch={arch}", "-E", source, cwd=root)
     for definition in KERNEL, INFO:
         assert name in definition.findall(text)

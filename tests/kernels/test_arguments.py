@@ -1,4 +1,4 @@
-"""Packing a kernel's argument struct, against ctypes, and what it refuses."""
+"""A kernel's argument struct: the packed bytes agree with ctypes, and bad values are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Linear biases (ALiBi) on the attention kernels that have them, against float64.
 
-What else these kernels do, the tests of all kernels show, with slopes where a case is causal
+The tests of all kernels cover the rest of these kernels, with slopes in causal cases
 (attention_launch.py).
 """
 
@@ -38,7 +38,7 @@ def test_each_head_has_its_slope(
 
 @biased(slope=(0.0, 1e-30, -0.3, 4.0, 1e4))
 def test_slopes_of_any_size(entry: KernelEntry, slope: float) -> None:
-    """Rising and falling along the keys, from nothing to all but the nearest key's weight."""
+    """Slopes rise and fall along the keys, from no effect to all weight on the nearest key."""
     slopes = torch.tensor([slope, -slope, 0.5, 0.0])
     with_slopes(entry, Case(LENGTHS, 4, 2, block_size=48), slopes)
 
@@ -51,8 +51,8 @@ def test_with_windows_and_sinks(entry: KernelEntry, window: int, sinks: bool) ->
 
 @biased()
 def test_biases_alone_over_a_long_row(entry: KernelEntry) -> None:
-    """Equal scores: the log-sum-exp is that of the biases, a geometric sum. Each bias is three
-    roundings off, of its own size, and those with a weight are small."""
+    """Scores are equal: the log-sum-exp is that of the biases, a geometric sum. Each bias has
+    three roundings of its own size, and those with a weight are small."""
     case = Case(((2, 6001), (40, 4097)), 2, scale=0.0, block_size=256)
     slopes = torch.tensor([2.0**-9, 2.0**-3])
     outcome = with_slopes(entry, case, slopes)
@@ -66,7 +66,7 @@ def test_biases_alone_over_a_long_row(entry: KernelEntry) -> None:
 
 @biased(keys=("packed",))
 def test_rising_biases_rescale(entry: KernelEntry) -> None:
-    """By more than 2^8 from tile to tile: each row's maximum moves in every one."""
+    """Biases rise by more than 2^8 from tile to tile: each row's maximum moves in every one."""
     with_slopes(entry, Case(((130, 700),), 2), torch.tensor([0.2, 40.0]))
 
 

@@ -1,7 +1,7 @@
 """Scores of any size: exponentials are of their differences, and float32 has few bits for those.
 
-Expected is the float64 reference. The bounds of tests/ops/oracle grow with the scores and would
-allow anything here, so each test has scores whose softmax is known better than that.
+Results are compared with the float64 reference. The bounds of tests/ops/oracle grow with the scores
+and would allow anything here. So each test has scores whose softmax is known more exactly.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tests.ops.oracle import ROUNDOFF, scores_of
 UNCAPPED = (NO_MASK, *PARTS, WINDOW, ALIBI)
 """Masks of scores that may be far from zero."""
 LSE_ERROR = 2.0**-20
-"""Relative: of a product of three float32 numbers, and of what is added to it."""
+"""Relative error of a product of three float32 numbers, and of the number added to it."""
 NEGLIGIBLE = 40.0
-"""So far below the largest score, no key is seen in 16 bits: e^-40."""
+"""Distance below the largest score at which a key, at e^-40, has no weight in 16 bits."""
 TIES = 5
 DOTS = {torch.float16: 14, torch.bfloat16: 60}
-"""The queries and keys of exact scores, as powers of two."""
+"""Magnitudes of the queries and keys of exact scores, as powers of two."""
 
 
 @kernels(by_type=True, mask=UNCAPPED, causal=(True, False), lengths=(((70, 330),), ((300, 300),)))
 def test_ten_thousand_times_a_normal_variate(
     entry: KernelEntry, causal: bool, lengths: tuple[tuple[int, int], ...]
 ) -> None:
-    """Scores beyond 2^31: what comes out are values of keys that may have the largest one. Where
-    FP8 holds no such keys, it is the scale that is large."""
+    """Scores lie beyond 2^31: a result lies between values of keys that may have the largest score.
+    FP8 holds no such keys, so there the scale is large."""
     far = {"magnitude": 1e4, "scale": 1.0}
     if entry.facts["stored"] != entry.facts["dtype"]:
         far = {"magnitude": 10.0, "scale": 1e6}
@@ -66,7 +66,7 @@ def test_ten_thousand_times_a_normal_variate(
 
 @kernels(by_type=True, mask=UNCAPPED, keys=("packed",), power=(24, 25, 27, 31, 60, 100, 127, 130))
 def test_scores_that_differ_in_their_last_bits(entry: KernelEntry, power: int) -> None:
-    """Scaled scores around +-2^power and around 0, ties and neighbours, constant and rising."""
+    """Scaled scores lie around +-2^power and around 0: ties and neighbours, constant and rising."""
     keys = torch.arange(400)
     ties, rising = keys % TIES, 20 - keys // 20
     call = exact_scores(
@@ -79,7 +79,8 @@ def test_scores_that_differ_in_their_last_bits(entry: KernelEntry, power: int) -
 
 @kernels(by_type=True, mask=UNCAPPED, keys=("packed",), dtype=("bf16",))
 def test_scores_past_float32(entry: KernelEntry) -> None:
-    """Minus infinity has no weight; plus infinity has no softmax, and stays in its row."""
+    """A score of minus infinity has no weight. Plus infinity has no softmax, and stays in its
+    row."""
     call = exact_scores(entry, 27, [(1, torch.arange(130) % TIES)] * 4)
     query, key = call["query"], call["key"]
     key[:, 0, 4:7] = 0
@@ -123,7 +124,7 @@ def exact_scores(entry: KernelEntry, power: int, rows: list[tuple[int, torch.Ten
 
 
 def assert_rounded(call: Call, outcome: Outcome, rows: list[int] | None = None) -> None:
-    """Weights and output are rounded to 16 bits; nothing else is lost."""
+    """Asserts that nothing is lost but the rounding of weights and output to 16 bits."""
     chosen = slice(None) if rows is None else rows
     assert outcome.findings == []
     want, want_lse = reference.attention_prefill(arguments(call))

@@ -1,4 +1,4 @@
-"""Attention kernels that read an FP8 cache: its scales, its codes, and what must not matter."""
+"""Attention kernels that read an FP8 cache: its scales, its codes, and irrelevant bytes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tests.ops.cases import Call, Case, make, paged
 FP8 = ("e4m3",)
 SCALES = ("off", "number", "one", "per head")
 LSE_ERROR, CAP_ERROR = 2.0**-20, 2.0**-22
-"""Relative: of a product of three float32 numbers."""
+"""Relative errors: of a product of three float32 numbers, and of a capped score."""
 NAN_CODES = (0x7F, 0xFF)
 """The codes of e4m3 that are NaN (OCP 8-bit Floating Point Specification, table 1)."""
 
 
 @kernels(by_type=True, stored=FP8, k_scale=SCALES, v_scale=SCALES)
 def test_scales(entry: KernelEntry, k_scale: str, v_scale: str) -> None:
-    """Of the whole cache, or another for each KV head; as numbers, or where the GPU reads them."""
+    """A scale is of the whole cache or of a KV head, and is given as a number or read on the
+    GPU."""
     case = Case(((70, 330), (9, 40)), 4, 2, k_scale=k_scale, v_scale=v_scale, seed=3)
     passes(Launch(entry, case))
 
 
 @kernels(by_type=True, stored=FP8)
 def test_scales_that_lie_apart(entry: KernelEntry) -> None:
-    """Those of other layers between them, which are NaN here."""
+    """The scales of other layers, NaN here, lie between the scales of this one."""
     case = Case(((40, 140),), 6, 3, k_scale="per head", v_scale="per head")
     call = make(Launch.fitting(entry, case))
     for name in ("k_scale", "v_scale"):
@@ -39,8 +40,8 @@ def test_scales_that_lie_apart(entry: KernelEntry) -> None:
 
 @kernels(by_type=True, stored=FP8)
 def test_every_code_of_a_value(entry: KernelEntry) -> None:
-    """Subnormals, zeros of both signs and NaN among them. With one key to see, and a
-    score of zero, a row is the key's values."""
+    """Subnormals, zeros of both signs and NaN are among the codes. With one key to see, and a score
+    of zero, a row is the key's values."""
     call, _, values = call_of_all_codes(entry)
     call["query"].zero_()
     outcome = passes(Launch.of(entry, call))
@@ -82,7 +83,7 @@ def test_a_key_that_is_no_number(entry: KernelEntry) -> None:
 
 @kernels(by_type=True, stored=FP8)
 def test_what_no_sequence_owns_may_be_any_code(entry: KernelEntry) -> None:
-    """Every NaN, in the last blocks' ends and in blocks that nobody has."""
+    """Unowned places are the ends of last blocks and unused blocks. They hold every NaN."""
     call = make(Launch.fitting(entry, Case(((70, 333), (5, 65), (1, 1)), 2, 2, block_size=48)))
     clean = passes(Launch.of(entry, call))
     random = torch.Generator().manual_seed(5)
@@ -102,7 +103,7 @@ def test_what_no_sequence_owns_may_be_any_code(entry: KernelEntry) -> None:
 def call_of_all_codes(
     entry: KernelEntry, first_key: int | None = None
 ) -> tuple[Call, torch.Tensor, torch.Tensor]:
-    """A request for each `head_size` of the 256 codes, and its keys and values.
+    """A call with a request for each `head_size` of the 256 codes, and its keys and values.
 
     Each has one key and a query for each channel. The codes of no number are zero among the keys.
     """

@@ -1,4 +1,4 @@
-"""The kernels that join the parts of an attention: any number of parts, and sinks."""
+"""Kernels that join the parts of an attention: any number of parts, and sinks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LOW, HIGH_SINKS = (Case(((5, 570),), 2, 1), Case(((5, 570),), 2, 1, sinks=True))
 JOINED = {
     merging(entry): entry for entry in family("attention_prefill") if entry.facts["mask"] == "part"
 }
-"""A kernel for parts by each kernel that joins them."""
+"""A kernel for parts of the keys, by each kernel that joins such parts."""
 NUMBERS = (1, 2, 8, 9, 17)
-"""Of parts: some, and more than the kernel loads at once."""
+"""Numbers of parts: fewer than the kernel loads at once, as many, and more."""
 
 
 def test_every_kernel_that_joins_parts_is_proved() -> None:
-    """A record of a kernel for parts knows the digest of the one that joins them."""
+    """The record of a kernel for parts includes the digest of the kernel that joins them."""
     assert set(JOINED) == set(family("attention_merge"))
     assert all(companions(entry) == [merge] for merge, entry in JOINED.items())
 
@@ -44,7 +44,7 @@ def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
 
 
 def all_scores_low(number: int) -> Launch:
-    """So low that a weight which is taken from zero is none."""
+    """A launch with scores so low that a weight relative to a score of zero vanishes."""
     call = make(Launch.fitting(PART, LOW))
     call["query"].fill_(-2.5)
     cache = call["paged_kv"].key.tensor
@@ -53,7 +53,7 @@ def all_scores_low(number: int) -> Launch:
 
 
 def high_sinks(number: int) -> Launch:
-    """That take most of the weight."""
+    """A launch with sinks that take most of the weight."""
     call = make(Launch.fitting(PART, HIGH_SINKS))
     call["sinks"].fill_(9.0)
     return of_call(call, number)
@@ -76,7 +76,8 @@ def test_scores_and_sinks_that_decide(number: int) -> None:
 @pytest.mark.parametrize("case", CASES, ids=["ragged", "full"])
 @pytest.mark.parametrize("entry", JOINED.values(), ids=[entry.name for entry in JOINED])
 def test_any_number_of_parts(entry: KernelEntry, case: Case, number: int) -> None:
-    """Each within the bound of one rounding more, without lse too, and in any order of waves."""
+    """Each result is within the bound of one more rounding, without lse too, and in any order of
+    waves."""
     parts = launch(case, number, entry)
     found = passes(parts)
     assert torch.equal(bits(passes(parts, seed=1).out), bits(found.out))
@@ -85,14 +86,15 @@ def test_any_number_of_parts(entry: KernelEntry, case: Case, number: int) -> Non
 
 @kernels(by_type=True, mask=PARTS)  # kernels that join parts differ by type
 def test_sinks(entry: KernelEntry) -> None:
-    """Once for all parts. Minus infinity is none."""
+    """A sink counts once for all parts. A sink of minus infinity is none."""
     call = make(Launch.fitting(entry, Case(((40, 300), (3, 20)), 4, 2, sinks=True)))
     call["sinks"] = torch.tensor([-math.inf, 0.5, 3.0, -1.0])
     passes(Launch.of(entry, call))
 
 
 def past_the_tokens(number: int) -> Launch:
-    """A batch that was padded for a graph may end so; rows past the tokens have no memory."""
+    """A batch that was padded for a graph may end with rows past the tokens; they have no
+    memory."""
     launched = launch(CASES[1], number)
     launched.tensors["query_start_loc"] = launched.tensors["query_start_loc"] + torch.tensor(
         [0, 40], dtype=torch.int32
@@ -105,7 +107,7 @@ def test_a_request_that_ends_past_the_tokens_is_cut() -> None:
 
 
 def test_a_sink_of_infinity_takes_all_weight() -> None:
-    """Where the definition has no number: zeros, and other heads as ever."""
+    """The definition has no number for this: such a head is zero, and other heads are unchanged."""
     case = Launch.fitting(PART, Case(((40, 300), (3, 20)), 4, 2, sinks=True))
     call = make(case)
     call["sinks"][1] = math.inf

@@ -1,4 +1,4 @@
-"""The numbers of the attention kernels that ship: maxima, infinities, NaN, outliers."""
+"""Numbers of the shipped attention kernels: maxima, infinities, NaN, and outliers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.ops.cases import Call, Case, int32, make
 
 @kernels(by_type=True, keys=("packed",), step=(0.25, 4.0, 64.0), direction=(1, -1))
 def test_maxima_that_move(entry: KernelEntry, direction: int, step: float) -> None:
-    """Scores that rise with every key, every tile, and every fifth tile: O is rescaled or not."""
+    """Scores rise with every key, every tile, or every fifth tile: the output is rescaled or
+    not."""
     keys = torch.arange(700)
     rows = [keys % 64, keys // 64, keys // 320 * 5, keys // 16]
     passes(Launch.of(entry, call_with_scores(entry, direction * step * torch.stack(rows))))
@@ -22,7 +23,7 @@ def test_maxima_that_move(entry: KernelEntry, direction: int, step: float) -> No
 
 @kernels(by_type=True, keys=("packed",), jump=(7.9, 8.1, 100.0, 3e4))
 def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
-    """Around the rise of 2^8 that a stale maximum is allowed, and far beyond."""
+    """The rise is around 2^8, which a stale maximum is allowed, and far beyond."""
     places = (0, 1, 31, 32, 63, 64, 255, 256, 319, 320, 599)
     scores = torch.zeros(len(places), 600)
     for row, place in enumerate(places):
@@ -38,7 +39,8 @@ def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
     hidden=(1, 63, 64, 65, 128, 299, 300),
 )
 def test_scores_of_minus_infinity(entry: KernelEntry, hidden: int) -> None:
-    """As many leading keys, then trailing ones, then all: no weight, and no NaN from inf - inf."""
+    """The first keys, the last keys, then all have a score of minus infinity: no weight, and no NaN
+    from inf - inf."""
     scores = torch.arange(300.0).remainder(7).repeat(2, 1)
     scores[0, :hidden] = -math.inf
     scores[1, 300 - hidden :] = -math.inf
@@ -69,7 +71,7 @@ def test_infinity_and_nan_stay_in_their_row(entry: KernelEntry) -> None:
 
 @kernels(by_type=True, keys=("packed",))
 def test_outliers(entry: KernelEntry) -> None:
-    """As real models have: a few channels, and a few tokens, far larger than the rest."""
+    """A few channels and a few tokens are far larger than the rest, as in real models."""
     call = make(Launch.fitting(entry, Case(lengths=((130, 330),), num_heads=4, num_kv_heads=2)))
     call["key"][:, :, 5] *= 30
     call["key"][0] *= 10

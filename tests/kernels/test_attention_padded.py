@@ -1,7 +1,7 @@
-"""Head sizes without a kernel of their own, on those that compute them as 128 or 256 channels.
+"""Head sizes without a kernel of their own, on kernels that pad them to 128 or 256 channels.
 
-The other tests of tests/kernels take a few head sizes of these kernels; here are all of them, and
-what lies beside a row.
+The other tests of tests/kernels take a few head sizes of these kernels. The tests here take all,
+and check the memory beside a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.ops.cases import Case, make
 from tests.seed import fixed
 
 SIZES = {128: range(8, 129, 8), 256: range(136, 257, 8)}
-"""Of the larger of keys and values, by the channels that they are computed as."""
+"""Sizes of the larger of keys and values, by the channels that the kernel computes."""
 BESIDE = 24
 """Elements after each head's row: a multiple of 16 bytes, and of no tile."""
 
@@ -28,7 +28,7 @@ def padded(**axes: Any) -> Any:
 
 
 def case_of(entry: KernelEntry, sizes: tuple[int, int], case: Case) -> Case:
-    """With keys and values of these sizes."""
+    """The case with keys and values of these sizes."""
     fitted, (head_size, value_size) = Launch.fitting(entry, case), sizes
     layout = layout_for(case, str(entry.facts["keys"]), head_size == value_size)
     return fitted.but(head_size=head_size, value_size=value_size, layout=layout)
@@ -36,7 +36,8 @@ def case_of(entry: KernelEntry, sizes: tuple[int, int], case: Case) -> Case:
 
 @padded(turn=range(5))
 def test_every_head_size(entry: KernelEntry, turn: int) -> None:
-    """Each kernel takes a fifth of them or more: as keys' and values' own, and beside any other."""
+    """Each kernel takes at least a fifth of the sizes: for keys and values alike, and beside any
+    other."""
     random, sizes = fixed(f"sizes {entry.name}"), list(SIZES[int(entry.facts["head_size"])])
     own = random.sample(sizes, len(sizes))[turn::5]
     for size in own:
@@ -48,7 +49,7 @@ def test_every_head_size(entry: KernelEntry, turn: int) -> None:
 
 @padded(keys=("packed",))
 def test_what_lies_beside_a_row(entry: KernelEntry) -> None:
-    """NaN between heads, which neither reaches a score nor is written over."""
+    """NaN lies between heads: it never reaches a score, and is not written over."""
     for sizes in PADDED[int(entry.facts["head_size"])]:
         call = make(case_of(entry, sizes, Case(((40, 70), (5, 5)), 4, 2)))
         for name in ("query", "key", "value"):
@@ -64,7 +65,8 @@ def beside_nan(rows: torch.Tensor) -> torch.Tensor:
 
 @padded(keys=("tokens",))
 def test_a_score_of_minus_infinity_has_no_weight(entry: KernelEntry) -> None:
-    """Past a row's end lanes fetch its first channels once more: infinity times zero is NaN."""
+    """Past a row's end, lanes fetch its first channels once more: infinity times zero would be
+    NaN."""
     sizes = PADDED[int(entry.facts["head_size"])][0]
     call = make(case_of(entry, sizes, Case(((40, 70),), 2, 1, causal=False)))
     call["query"][:, :, 0] = call["query"][:, :, 0].abs() + 1

@@ -10,7 +10,7 @@ TILE_KEYS = 64
 
 
 def tiles_seen(step: LaunchSizes, rows: int, shared: bool) -> tuple[int, int]:
-    """Most and fewest tiles of keys up to the last key that a tile of query rows sees."""
+    """The most and the fewest tiles of keys up to the last key that a tile of query rows sees."""
     tokens = -(-rows // step.heads_of_tile(shared))
     each = -(-step.tokens // step.requests)
     keys = max(step.longest, each)

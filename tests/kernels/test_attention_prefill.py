@@ -1,7 +1,7 @@
-"""The attention kernels that ship, executed, against the float64 reference and its bounds.
+"""The shipped attention kernels, executed and compared with the float64 reference.
 
 Every launch also asserts that the emulator finds nothing. All inputs hold NaN wherever nothing is
-to be read (tests/ops/cases), and the outputs before the run.
+to be read (tests/ops/cases), and the outputs hold it before the run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LAYOUTS = (
     "one [B,N,H,2D]",
     "padded rows",
 )
-"""Of tests/ops/layouts: those whose heads are contiguous."""
+"""Layouts of tests/ops/layouts whose heads are contiguous."""
 SIXTEENS = (16, 32, 48, 64, 80, 128, 256)
 ANY_SIZE = (2, 3, 8, 12, 20, 28, 44, 76, 124, 252)
-"""Tokens of a page: of kernels for multiples of 16, and for others."""
+"""Tokens of a page: for kernels of multiples of 16, and for others."""
 QUERY_EDGES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 289, 511, 513)
 KEY_EDGES = (0, 1, 15, 16, 63, 64, 65, 127, 128, 191, 192, 255, 256, 257, 319, 320, 321, 448)
 
@@ -58,7 +58,7 @@ AXES = {
 
 
 def drawn(number: int, axes: dict[str, Any]) -> Case:
-    """A case of one value of each axis; the lengths are edges of tiles, or any."""
+    """A case with one value of each axis; the lengths are edges of tiles, or any."""
     random = fixed(f"lengths {number}")
     longest = 900 // axes["heads"][0]
 
@@ -94,7 +94,7 @@ def test_a_pairwise_cover_of_batches(entry: KernelEntry, case: Case) -> None:
 @proof
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_random_batches(entry: KernelEntry) -> None:
-    """Other batches for each kernel, since kernels share templates: any value of any axis."""
+    """Each kernel gets other batches, since kernels share templates, with any value of any axis."""
     random = fixed(f"batches {entry.name}")
     for _ in range(RANDOM_BATCHES):
         axes = {name: random.choice(values) for name, values in AXES.items()}
@@ -102,11 +102,13 @@ def test_random_batches(entry: KernelEntry) -> None:
 
 
 PAIRS = tuple(itertools.product(QUERY_EDGES, KEY_EDGES))
-"""Of query tiles of 128 and 256, waves of 32 rows, key tiles of 64, rings of three to five."""
+"""Lengths at edges of query tiles of 128 and 256, waves of 32 rows, key tiles of 64, and rings of
+three to five stages."""
 
 
 def edges(entry: KernelEntry, causal: bool, pairs: Sequence[tuple[int, int]]) -> None:
-    """Each pair is a request: so many query tokens, and so many keys before them."""
+    """Runs each pair as a request: the number of query tokens, and the number of keys before
+    them."""
     lengths = tuple((n, n + s) for n, s in pairs)
     passes(Launch(entry, Case(lengths=lengths, num_heads=1, block_size=32, causal=causal)))
 
@@ -120,14 +122,15 @@ def test_pairs_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 @pytest.mark.parametrize("causal", CAUSAL, ids=["causal", "full"])
 def test_every_pair_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
-    """Kernels with the same schedule, whose rows come from elsewhere, take turns."""
+    """Kernels with the same schedule, whose rows come from elsewhere, share the pairs."""
     alike = [other for other in ENTRIES if schedule(other) == schedule(entry)]
     share = PAIRS[alike.index(entry) :: len(alike)]
     edges(entry, causal, share if causal else share[::3])
 
 
 def schedule(entry: KernelEntry) -> tuple[Any, ...]:
-    """What edges of tiles depend on; codes are widened on their way, which is a loop of its own."""
+    """Facts that the edges of tiles depend on. FP8 codes are widened on their way, in a loop of its
+    own."""
     facts = entry.facts
     widened = facts["stored"] != facts["dtype"]
     return entry.arch, entry.tile, facts["head_size"], facts["mask"], facts["padded"], widened
@@ -145,7 +148,7 @@ def test_the_order_of_waves_does_not_matter(entry: KernelEntry) -> None:
 
 @kernels(heads=HEADS)
 def test_every_ratio_of_heads(entry: KernelEntry, heads: tuple[int, int]) -> None:
-    """Each query head reads its own KV head: values are the number of theirs."""
+    """Each query head reads its own KV head: all values of a KV head are its number."""
     case = Case(lengths=((3, 70),), num_heads=heads[0], num_kv_heads=heads[1])
     call = make(Launch.fitting(entry, case))
     own = torch.arange(heads[1], dtype=torch.float32)  # eight at most: exact in every format
@@ -162,13 +165,13 @@ def test_every_ratio_of_heads(entry: KernelEntry, heads: tuple[int, int]) -> Non
 
 @kernels()
 def test_a_long_row(entry: KernelEntry) -> None:
-    """One query, so many keys that every stage of the rings is used many times."""
+    """One query sees so many keys that every stage of the rings is used many times."""
     passes(Launch(entry, Case(lengths=((1, 6000), (2, 4097)), num_heads=1, block_size=256)))
 
 
 @kernels()
 def test_requests_without_queries_or_keys(entry: KernelEntry) -> None:
-    """A row without keys is zero, its log-sum-exp minus infinity; nothing else is written."""
+    """A row without keys is zero, its log-sum-exp minus infinity. Nothing else is written."""
     lengths = ((0, 0), (0, 70), (5, 5), (40, 0), (0, 3), (64, 10))
     for causal in (True, False):
         outcome = passes(Launch(entry, Case(lengths=lengths, causal=causal, after=3)))
@@ -178,7 +181,8 @@ def test_requests_without_queries_or_keys(entry: KernelEntry) -> None:
 
 @kernels(causal=CAUSAL, before=(255, 256, 600))
 def test_rows_before_the_first_request(entry: KernelEntry, before: int, causal: bool) -> None:
-    """As in a mixed batch, decodes first: nobody's tiles, neither computed nor written."""
+    """A mixed batch begins with decodes: their rows are in no tile, neither computed nor
+    written."""
     case = Case(lengths=((70, 90), (5, 5)), before=before, causal=causal)
     outcome = passes(Launch(entry, case))
     alone = passes(Launch(entry, case.but(before=0)))
@@ -192,9 +196,9 @@ def test_a_batch_without_tokens(entry: KernelEntry) -> None:
         passes(Launch(entry, Case(lengths=lengths, after=4)))
 
 
-@kernels(dtype=("bf16",))  # of which each fp16 kernel has the instructions (test_mutants.py)
+@kernels(dtype=("bf16",))  # each fp16 kernel has the instructions of one of these (test_mutants.py)
 def test_more_requests_than_lanes(entry: KernelEntry) -> None:
-    """The search for a workgroup's request narrows 64-fold per step: here it takes two."""
+    """The search for a workgroup's request narrows 64-fold per step: here it takes two steps."""
     random = torch.Generator().manual_seed(7)
     counts = torch.randint(0, 4, (100,), generator=random).tolist()
     counts[40], counts[81] = 260, 300
@@ -204,7 +208,7 @@ def test_more_requests_than_lanes(entry: KernelEntry) -> None:
 
 @kernels(keys=("packed",))
 def test_strided_rows(entry: KernelEntry) -> None:
-    """Query, key and value as slices of one projection, as models hand them over."""
+    """Query, key and value are slices of one projection, as in models."""
     case = Launch.fitting(entry, Case(lengths=((80, 80),), num_heads=4, num_kv_heads=2))
     call = make(case.but(value_size=None))
     together = torch.cat([call["query"], call["key"], call["value"]], dim=1)
@@ -250,8 +254,8 @@ def reads(entry: KernelEntry, layout: str, block_size: int) -> None:
 
 @kernels(keys=("paged", "tokens", "any_pages"))
 def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
-    """Blocks at both ends of five billion bytes, of which only the touched pages exist: one copy
-    reads both ends where each lane finds its own."""
+    """Blocks lie at both ends of five billion bytes, of which only the touched pages exist. A
+    single copy reads both ends where each lane finds its own row."""
     case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2)).but(value_size=None)
     call = make(case)
     small: PagedKV = call["paged_kv"]
@@ -278,7 +282,7 @@ def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
 def test_a_split_cache_of_more_than_2_to_the_31_elements(
     entry: KernelEntry, by_channel: bool
 ) -> None:
-    """The same of `[B, 2, N, H * D]`, whose keys and values are pieces of 16 bytes."""
+    """The cache is `[B, 2, N, H * D]`, with keys and values in pieces of 16 bytes."""
     layout = SPLIT_LAYOUTS[0 if by_channel else 1]
     case = Case(lengths=((20, 60),), num_kv_heads=2, layout=layout)
     case = Launch.fitting(entry, case).but(value_size=None)

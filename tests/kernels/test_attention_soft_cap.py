@@ -1,7 +1,7 @@
-"""Soft-capped scores on the attention kernels that have them, against float64: caps of any size,
-scores near zero, at the cap and past float32.
+"""Soft-capped scores on the attention kernels that have them, against float64.
 
-What else these kernels do, the tests of all kernels show, with a cap (attention_launch.py).
+Caps have any size; scores are near zero, at the cap and past float32. The tests of all kernels
+cover the rest of these kernels, with a cap (attention_launch.py).
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def test_with_windows_and_sinks(entry: KernelEntry, window: int, sinks: bool) ->
 
 @capped(keys=("packed",), cap=(1.5, 50.0))
 def test_a_lone_key_s_log_sum_exp_is_its_capped_score(entry: KernelEntry, cap: float) -> None:
-    """From far below the cap to far beyond it. Its error: what the oracle allows an exponential,
-    and six roundings of the score's factors, of which tanh passes on less than half of the cap."""
+    """Scores reach from far below the cap to far beyond it. The error is what the oracle allows an
+    exponential, and six roundings of the score's factors. tanh passes on less than half of the cap
+    of those."""
     scores = torch.cat([torch.tensor([0.0]), 2.0 ** torch.arange(-16, 15)])
     rows = torch.cat([scores, -scores])
     outcome = Launch.of(entry, own_scores(entry, rows, cap)).run()
@@ -55,7 +56,7 @@ def test_a_lone_key_s_log_sum_exp_is_its_capped_score(entry: KernelEntry, cap: f
 
 @capped(keys=("packed",))
 def test_scores_past_float32_are_at_the_cap(entry: KernelEntry) -> None:
-    """Plus and minus infinity have weights, e^2cap apart; what no row sees has none."""
+    """Plus and minus infinity have weights, e^2cap apart; a key that no row sees has none."""
     cap, keys = 0.5, 130
     signs = torch.where(torch.arange(keys) % 3 == 0, 1.0, -1.0)
     call = own_scores(entry, torch.ones(1), cap)

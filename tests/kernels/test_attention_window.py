@@ -1,7 +1,7 @@
 """Sliding windows and sinks on the attention kernels that have them, against float64.
 
-Keys and values that no query of a request sees hold NaN (tests/ops/cases), and the block table
-names nothing there before the first window's tile.
+Keys and values that no query of a request sees hold NaN (tests/ops/cases). Before the first
+window's tile, the block table holds invalid numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.ops.cases import Case, make
 from tests.seed import fixed
 
 WINDOWS = (1, 2, 15, 31, 32, 33, 63, 64, 65, 95, 127, 128, 129, 191, 256, 300, 5000)
-"""Edges of waves and of tiles, and more than there are keys."""
+"""Window sizes: edges of waves and of tiles, and more than there are keys."""
 QUERIES = (1, 5, 31, 32, 33, 64, 127, 128, 129, 255, 256, 257, 300)
 CACHED = (0, 1, 31, 32, 63, 64, 65, 127, 200, 449)
 KEYS = 64
-"""Of a tile."""
+"""Keys of a tile."""
 JUNK = (-1, 2**31 - 1)
 
 
@@ -33,8 +33,8 @@ def windowed(**axes: Any) -> Any:
 
 
 def launch_of(entry: KernelEntry, case: Case, sinks: torch.Tensor | None = None) -> Launch:
-    """`case`, with these sinks if there are any, and a block table that names only what the kernels
-    may look at."""
+    """A launch of `case`, with `sinks` if given. Its block table has valid numbers only where the
+    kernels may look."""
     call = make(Launch.fitting(entry, case))
     if sinks is not None:
         call["sinks"] = sinks
@@ -59,7 +59,7 @@ def test_windows_at_the_edges_of_tiles(entry: KernelEntry, window: int) -> None:
 
 @windowed(block_size=(3, 16, 48, 80, 256))
 def test_windows_in_any_batch(entry: KernelEntry, block_size: int) -> None:
-    """Requests without queries or keys among them; query heads that share a KV head."""
+    """Some requests have no queries or keys, and query heads share a KV head."""
     random = fixed(f"batches {entry.name} {block_size}")
     lengths = ((70, 330), (0, 90), (3, 0), (300, 301), (1, 700))
     case = Case(
@@ -78,7 +78,8 @@ def test_windows_within_one_tile(entry: KernelEntry) -> None:
 
 @windowed()
 def test_a_window_that_slides_over_many_tiles(entry: KernelEntry) -> None:
-    """Whole tiles between its two ends, and every stage of the rings used many times."""
+    """Whole tiles lie between the window's two ends, and every stage of the rings is used many
+    times."""
     case = Case(((260, 3000), (1, 4097)), 1, sliding_window=1000, block_size=256)
     passes(launch_of(entry, case))
 
@@ -93,7 +94,7 @@ def test_sinks_without_a_window(entry: KernelEntry, causal: bool) -> None:
 
 @windowed(window=(None, 50))
 def test_sinks_of_any_size(entry: KernelEntry, window: int | None) -> None:
-    """From none at all to all of the weight."""
+    """Sinks reach from no weight at all to all of the weight."""
     case = Case(((70, 130), (40, 0)), 6, 2, sinks=True, sliding_window=window)
     sinks = torch.tensor([-math.inf, -1e4, -3.0, 0.0, 30.0, 1e4])
     passes(launch_of(entry, case, sinks))

@@ -1,4 +1,4 @@
-"""What the shipped kernels must reach, by their code and by emulated runs.
+"""Bars for the shipped kernels, on their code and on emulated runs.
 
 The catalogue's figures are those of the shipped code: test_build.py builds it again and compares.
 """
@@ -26,17 +26,17 @@ KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
 QUANTIZE = [entry for entry in KERNELS if entry.operator == "quantize_fp8"]
 WAVE_ROWS = 32  # columns of a matrix instruction
-FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
+FLOPS_PER_CLOCK = 1024  # 16-bit matrix instructions on a SIMD of gfx950
 MOST_WAVES = 8  # on a SIMD
-SLACK = 0.02  # of the useful matrix FLOPs
+SLACK = 0.02  # share of the useful matrix FLOPs
 LEAST: dict[tuple[Fact, Fact], int] = {("capped", 64): 39, ("alibi", 64): 48}
-"""Of the useful percent, by mask and head size, where vector work on each score is the longer."""
+"""Least useful percent, by mask and head size, of kernels with more vector than matrix work."""
 Lengths = tuple[tuple[int, int], ...]
 """Queries and keys of each request."""
 
 GEMM = [entry for entry in KERNELS if entry.operator == "gemm"]
 gemm = pytest.mark.parametrize("entry", of_some_kinds("bars", 10, {e.name: [e] for e in GEMM}))
-"""The commit draws some: tests/lab/toolchain/test_shipped.py compares figures, too."""
+"""Kernels drawn by the commit: tests/lab/toolchain/test_shipped.py compares figures, too."""
 
 
 @functools.cache
@@ -53,7 +53,8 @@ def code(entry: KernelEntry) -> Disassembly:
 
 
 def wave_keys(entry: KernelEntry) -> int:
-    """Of each tile: a part of them where several waves have the same rows."""
+    """Keys of each tile that one wave computes: a part of them if several waves have the same
+    rows."""
     return entry.tile.columns * entry.tile.rows * clocks.WAVE // (WAVE_ROWS * entry.block)
 
 
@@ -71,8 +72,8 @@ def test_no_spills_no_scratch_no_waterfalls() -> None:
 
 
 def test_waves_on_each_simd() -> None:
-    """As many as the kernel states: registers and LDS admit them; all that there can be of what
-    memory bounds."""
+    """Registers and LDS admit the number of waves that the kernel states. Memory-bound kernels have
+    the most that are possible."""
 
     def has_its_waves(entry: KernelEntry) -> bool:
         return entry.figures.waves_per_simd == entry.bars["waves_per_simd"] >= 1
@@ -83,7 +84,7 @@ def test_waves_on_each_simd() -> None:
 
 @gemm
 def test_useful_share_of_gemm_s_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
-    """Every matrix instruction is of use; those of FP8 count by their own rate."""
+    """Every matrix instruction is useful; those of FP8 count by their own rate."""
     found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     assert sum(map(clocks.matrix_flops, found.loop.always)) == found.steps * entry.step_flops
@@ -98,7 +99,7 @@ def test_the_steady_loop_never_waits_for_every_copy() -> None:
 
 
 def test_useful_share_of_the_steady_loop() -> None:
-    """Each kernel states what it must reach in its source."""
+    """Each kernel's source states the share that it must reach."""
 
     def useful_flops(entry: KernelEntry) -> int:
         return 4 * WAVE_ROWS * wave_keys(entry) * entry.tile.depth
@@ -114,7 +115,7 @@ def test_useful_share_of_the_steady_loop() -> None:
 
 @kernels()
 def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolchain) -> None:
-    """Useful: 4 x rows x keys x d of the wave's own; llvm-mca gives the loop's clocks."""
+    """Useful work is 4 x rows x keys x d of the wave's own; llvm-mca gives the loop's clocks."""
     found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     clocks_of_loop = analysis.loop_clocks(found.loop, entry.arch, tools)
@@ -124,7 +125,7 @@ def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolcha
 
 @kernels()
 def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry) -> None:
-    """The loop that the other tests judge is the one where the work is done."""
+    """The other tests judge one loop: here that loop does the work of a long run."""
     keys = 2048
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry, keys=keys))
     found = analysis.steady_loop(code(entry), entry.step_flops)
@@ -132,12 +133,13 @@ def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry) -> None:
     executed = report.counters.executed
     inside = sum(executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in found.loop.always)
     steps = keys // entry.tile.columns
-    assert inside / report.counters.matrix_flops >= 1 - 2 / steps  # but the first and the last
+    assert inside / report.counters.matrix_flops >= 1 - 2 / steps  # all but the first and the last
 
 
 @kernels()
 def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry) -> None:
-    """Each access whose phases are published takes as many as it needs, in a run of many steps."""
+    """Over a run of many steps, each access with published phases takes as many phases as it
+    needs."""
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry))
     assert not report.findings
     found = analysis.steady_loop(code(entry), entry.step_flops)
@@ -151,8 +153,8 @@ def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry) -> None:
 
 
 def matrix_flops(entry: KernelEntry, case: Case) -> tuple[int, int, int]:
-    """Useful FLOPs; those of the hidden pairs in tiles that the diagonal crosses; those of what a
-    tile has past the last row or key.
+    """FLOPs of a case: useful ones; those of hidden pairs in tiles that the diagonal crosses; and
+    those past the last row or key of a tile.
 
     A tile is what a wave computes at once: its rows by its keys of a step. It is needed if one
     of its rows sees one of its keys. Rows are of one head, or of a KV head's, token by token.
@@ -177,7 +179,8 @@ def matrix_flops(entry: KernelEntry, case: Case) -> tuple[int, int, int]:
 
 
 def executed_flops(entry: KernelEntry, case: Case) -> int:
-    """By how often each matrix instruction of the disassembly was executed."""
+    """The FLOPs of a run, counted by how often each matrix instruction of the disassembly
+    executed."""
     outcome = Launch(entry, case).run(entry.code_object())
     assert not outcome.findings
     executed = outcome.report.counters.executed
@@ -195,7 +198,8 @@ def executed_flops(entry: KernelEntry, case: Case) -> int:
 def test_matrix_work_is_the_useful_and_the_diagonal_s(
     entry: KernelEntry, causal: bool, lengths: Lengths
 ) -> None:
-    """At whole tiles; the third batch has rows that see nothing, in one of its requests a tile."""
+    """All lengths are whole tiles. The third batch has rows that see nothing; in one of its
+    requests they fill a tile."""
     case = Case(lengths, causal=causal)
     useful, hidden, tails = matrix_flops(entry, case)
     assert (hidden > 0, tails) == (causal, 0)
@@ -213,7 +217,8 @@ def test_matrix_work_is_the_useful_and_the_diagonal_s(
     ),
 )
 def test_no_tile_is_computed_in_vain(entry: KernelEntry, causal: bool, lengths: Lengths) -> None:
-    """Tails included, exactly: at lengths where a tile too many would hide in no percentage."""
+    """Counts are exact and include tails, at lengths where one extra tile makes a visible
+    difference."""
     case = Case(lengths, causal=causal)
     assert executed_flops(entry, case) == sum(matrix_flops(entry, case))
 

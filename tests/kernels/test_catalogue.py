@@ -1,4 +1,5 @@
-"""The loading side: an entry's code object is what was built, or a clear error."""
+"""The catalogue's loading side: an entry's code object is the one that was built, or a clear
+error."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tools: Toolchain) -> Path:
 
 @pytest.fixture
 def folder(built: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
+    """A copy of the catalogue's folder, to be damaged."""
     return Path(shutil.copytree(built, tmp_path / "copy"))
 
 

@@ -1,4 +1,4 @@
-"""The gemm kernels in the emulator: any m, n, k against float64, and nothing found."""
+"""The gemm kernels in the emulator: right for any m, n, k against float64, without findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.seed import fixed
 ALL = family("gemm")
 every_kernel = proved(ALL)
 bf16_kernels = proved([entry for entry in ALL if entry.facts["a"] != "f16"], with_types=False)
-"""They stand for those of fp16, each of which has the instructions of one of them."""
+"""Kernels that stand for those of fp16, which have the same instructions."""
 splitting_kernels = proved([entry for entry in ALL if can_split(entry)])
 
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
@@ -78,13 +78,13 @@ EDGES = (
     ((257, 257, 65), (1, 3), torch.float32, None, "rows", 2),
     ((255, 255, 63), (0, 0), torch.bfloat16, torch.bfloat16, "columns", 3),
 )
-"""Shape, paddings, type of c, bias, scales and splits of launches that every kernel has."""
+"""Launches that every kernel has: shape, paddings, type of c, bias, scales and splits."""
 RANDOM_LAUNCHES = 60
 
 
 @bf16_kernels
 def test_random_launches(entry: KernelEntry) -> None:
-    """Other launches for each kernel, since kernels share templates."""
+    """Each kernel gets other launches, since kernels share templates."""
     random = fixed(f"launches {entry.name}")
 
     def any_launch() -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def multiplies(
 @every_kernel
 def test_integers_are_exact(entry: KernelEntry) -> None:
     """Sums of small integers are the same in any order, and scaling by powers of two rounds
-    nothing: c is the rounding of the one true value."""
+    nothing. So c is the rounding of the one true value."""
     generator = torch.Generator().manual_seed(5)
 
     def integers(*size: int) -> torch.Tensor:
@@ -134,8 +134,8 @@ def test_integers_are_exact(entry: KernelEntry) -> None:
 
 @proved([entry for entry in ALL if entry.facts["b"] == "e4m3"])
 def test_every_fp8_code(entry: KernelEntry) -> None:
-    """Times all codes: each product is exact in float32; activations that are NaN give NaN. (The
-    packer leaves no NaN in weights.)"""
+    """Each code is multiplied by every code. Each product is exact in float32, and a NaN activation
+    gives NaN. (The packer leaves no NaN in weights.)"""
     codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)[:, None]
     weights = codes.float().nan_to_num(0).to(codes.dtype)
     problem = Problem(codes.float().to(format_of(entry)), weights)
@@ -147,7 +147,7 @@ def test_every_fp8_code(entry: KernelEntry) -> None:
 @every_kernel
 @pytest.mark.parametrize("splits", [1, 2])
 def test_many_steps(entry: KernelEntry, splits: int) -> None:
-    """Waves that share the depth go round their loops, and end them unlike each other."""
+    """Waves that share the depth run different numbers of loop steps, and end in different ways."""
     problem = random_problem(entry, (40, 70, 39 * entry.tile.depth - 3), scales="both", seed=splits)
     assert multiply(entry, problem, splits=splits if can_split(entry) else 1).is_right()
 
@@ -161,7 +161,7 @@ def test_whole_tiles_waste_nothing(entry: KernelEntry) -> None:
 
 @every_kernel
 def test_wave_orders_are_bit_identical(entry: KernelEntry) -> None:
-    """A 3 x 3 grid of tiles, its last ones ragged."""
+    """The grid has 3 x 3 tiles, and its last ones are ragged."""
     shape = 2 * entry.tile.rows + 8, 2 * entry.tile.columns + 30, 260
     problem = random_problem(entry, shape, torch.bfloat16, "both", torch.bfloat16)
     results = [multiply(entry, problem, (1, 0), seed=seed) for seed in range(3)]
@@ -172,7 +172,7 @@ def test_wave_orders_are_bit_identical(entry: KernelEntry) -> None:
 
 @splitting_kernels
 def test_any_number_of_splits(entry: KernelEntry) -> None:
-    """Also where some have no steps: more than there are, or 4 steps for 3."""
+    """Some splits have no steps: there are more splits than steps, or 4 steps for 3 splits."""
     for steps, splits in ((4, 3), (2, 5), (7, 7), (1, 2)):
         problem = random_problem(entry, (33, 70, steps * entry.tile.depth - 3), scales="both")
         assert multiply(entry, problem, splits=splits).is_right()
@@ -180,7 +180,8 @@ def test_any_number_of_splits(entry: KernelEntry) -> None:
 
 @splitting_kernels
 def test_split_orders_are_bit_identical(entry: KernelEntry) -> None:
-    """Whichever workgroup of a tile is last: the sums are added in the order of the splits."""
+    """Any workgroup of a tile may be the last one: the sums are added in the order of the
+    splits."""
     problem = random_problem(entry, (50, 100, 500), torch.float32, "both", torch.float32)
     results = [multiply(entry, problem, splits=4, seed=seed) for seed in range(4)]
     assert results[0].is_right()
@@ -191,7 +192,7 @@ def test_split_orders_are_bit_identical(entry: KernelEntry) -> None:
 @every_kernel
 @pytest.mark.parametrize("splits", [1, 2])
 def test_eight_tiles_go_round_the_xcds(entry: KernelEntry, splits: int) -> None:
-    """Where the number of workgroups is a multiple of 8, each tile is still computed once."""
+    """If the number of workgroups is a multiple of 8, each tile is still computed once."""
     shape = 4 * entry.tile.rows, 2 * entry.tile.columns, 8
     problem = random_problem(entry, shape)
     assert multiply(entry, problem, splits=splits if can_split(entry) else 1).is_right()
@@ -199,7 +200,7 @@ def test_eight_tiles_go_round_the_xcds(entry: KernelEntry, splits: int) -> None:
 
 @every_kernel
 def test_outliers(entry: KernelEntry) -> None:
-    """Magnitudes from the smallest to where products are still finite, in every column."""
+    """Magnitudes in every column reach from the smallest to the largest with finite products."""
     problem = random_problem(entry, (70, 40, 130), format_out(entry))
     a, w = problem.a.float(), problem.w.float()
     kind, of_w = torch.finfo(problem.a.dtype), torch.finfo(problem.w.dtype)
@@ -211,7 +212,7 @@ def test_outliers(entry: KernelEntry) -> None:
 
 
 def format_out(entry: KernelEntry) -> torch.dtype:
-    """c in the operands' type, which the sums of outliers fit; FP8's in bf16."""
+    """A type of c that the sums of outliers fit: the operands' type, or bf16 for FP8."""
     dtype = format_of(entry)
     return dtype if dtype in TYPES else torch.bfloat16
 
@@ -219,13 +220,13 @@ def format_out(entry: KernelEntry) -> torch.dtype:
 @every_kernel
 @pytest.mark.parametrize("splits", [1, 2])
 def test_overflow_and_nan_stay_in_their_rows(entry: KernelEntry, splits: int) -> None:
-    """Of a; and of its scales, infinity times zero included."""
+    """Infinity and NaN occur in a and in its scales; infinity times zero is included."""
     dtype = format_of(entry)
     depth = 2 * entry.tile.depth + 16
     a, w = torch.ones(40, depth), torch.ones(70, depth)
     wanted = torch.full((40, 70), float(depth))
     a[7, 15], wanted[7] = math.nan, math.nan
-    if dtype != torch.float8_e4m3fn:  # which has no infinity
+    if dtype != torch.float8_e4m3fn:  # FP8 has no infinity
         a[9, 0], wanted[9] = -math.inf, -math.inf
         a[11, 0], a[11, 1], wanted[11] = -math.inf, math.inf, math.nan
     a_scale, b_scale = torch.ones(40), torch.ones(70)
@@ -242,7 +243,8 @@ def test_overflow_and_nan_stay_in_their_rows(entry: KernelEntry, splits: int) ->
 
 @every_kernel
 def test_what_f16_cannot_hold_is_infinite(entry: KernelEntry) -> None:
-    """65519 is its last number below the rounding to 65536."""
+    """The largest whole number that float16 rounds to a finite value is 65519; 65520 becomes
+    infinite."""
     a, w = (torch.ones(3, 8).to(format_of(entry, operand)) for operand in "ab")
     scales = torch.tensor([65519.0, 65520.0, -1e9]) / 8
     found = multiply(entry, Problem(a, w, torch.float16, a_scale=scales)).c
@@ -251,7 +253,7 @@ def test_what_f16_cannot_hold_is_infinite(entry: KernelEntry) -> None:
 
 @every_kernel
 def test_zeros(entry: KernelEntry) -> None:
-    """All of a, or all of b's rows' scales: what is left is the bias."""
+    """All of a, or the scales of all of b's rows, are zero: only the bias is left."""
     problem = random_problem(entry, (40, 70, 200), scales="both", bias=torch.float32)
     assert problem.b_scale is not None
     assert problem.bias is not None
@@ -277,7 +279,8 @@ def test_zero_depth_gives_the_bias(entry: KernelEntry, splits: int) -> None:
 @proved([entry for entry in ALL if scales_of_blocks(entry)])
 @pytest.mark.parametrize("splits", [1, 2])
 def test_scales_of_blocks_stay_in_their_blocks(entry: KernelEntry, splits: int) -> None:
-    """Each is a power of two of its own; two are NaN, one of a row and one of 128 columns."""
+    """Each block's scale is another power of two. Two scales are NaN, one of a row and one of 128
+    columns."""
     m, n, k = 70, 300, 3 * 128 + 16
     a, w = torch.ones(m, k), torch.ones(n, k)
     of_a = 2.0 ** (torch.arange(m * 4) % 7).view(m, 4)

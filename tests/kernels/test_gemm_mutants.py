@@ -1,4 +1,4 @@
-"""Every wait and barrier of the gemm kernels is needed: weakened or removed, it is found out."""
+"""Mutants of the gemm kernels: every wait and barrier, weakened or removed, is noticed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from tests.kernels.mutants import Mutant, code_of, mutants
 from tests.proof.kernel_digest import instructions
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
-"""A small tile of each structure, and with scales in the loop."""
+"""A kernel with a small tile of each structure, and one with scales in the loop."""
 WAITING = (
     *(*EVERY_RUN, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
 )
-"""The others have the same structures; those of fp16 the same instructions (a test below)."""
+"""Kernels whose mutants are judged. The others have the same structures; those of fp16 have the
+same instructions (a test below)."""
 KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in WAITING}
 EPILOGUE = "gemm/epilogue.hpp"
-"""There the compiler waits for arguments that it has loaded; in the large tiles long before, and
-the loop has waited since: these waits are not ours, and not judged."""
+"""The header in which the compiler waits for loaded arguments. In the large tiles these loads are
+long done, since the loop has waited. Such waits are not ours, and not judged."""
 SEEDS = (0, 1, 2)
 FEWEST = 60
-"""Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
+"""Least number of waits and barriers of a kernel that are changed, one at a time. A smaller number
+would mean that some were not found."""
 
 
 def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntry:
@@ -45,12 +47,12 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
 
 @cache
 def launches(name: str) -> list[tuple[Problem, int]]:
-    """Problems and splits: more steps than stages, in ragged tiles; ragged steps, alone; every
-    type of c, with and without scales."""
+    """Problems and splits of the launches: ragged tiles with more steps than stages; ragged steps
+    alone; every type of c, with and without scales."""
     entry = KERNELS[name]
     tile, bias = entry.tile, torch.bfloat16
     size = (tile.rows + 8, tile.columns + 140)
-    # where each wave has every fourth, its last round is of one, two or three
+    # each wave has every fourth step, and its last round is of one, two or three
     found = [
         (random_problem(entry, (*size, steps * tile.depth + 20), torch.bfloat16, "both", bias), 1)
         for steps in ((17, 12) if "deep" in name else (8,))
@@ -106,7 +108,7 @@ def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) ->
     "entry", [e for e in family("gemm") if e.facts["a"] == "bf16"], ids=lambda entry: entry.name
 )
 def test_in_fp16_it_is_the_same(entry: KernelEntry) -> None:
-    """Instruction for instruction, but for the names of types."""
+    """All instructions are equal except for the names of types."""
     twin = catalogue(entry.arch).kernel(entry.name.replace("bf16", "f16"))
     own, of_twin = (
         [line.replace("bf16", "f16") for line in instructions(each)] for each in (entry, twin)

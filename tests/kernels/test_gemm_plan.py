@@ -1,4 +1,5 @@
-"""The planner of gemm launches: total, monotone, within the workspace, and never out of date."""
+"""The planner of gemm launches: it answers every problem, is monotone, keeps to the workspace, and
+is never out of date."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_the_timing_model_s_parameters() -> None:
 
 
 def test_every_kernel_has_the_cost_of_its_present_code() -> None:
-    """Red: run python -m hk_backend.lab.timing.costs."""
+    """If this fails, run python -m hk_backend.lab.timing.costs."""
     table = json.loads(COSTS.read_text())["gfx950"]["gemm"]
     assert {name: row["code"] for name, row in table.items()} == {
         entry.name: entry.code for entry in KERNELS
@@ -79,7 +80,8 @@ def test_a_candidate_for_every_shape(
 def test_a_larger_launch_takes_no_less(
     of: tuple[str, str], shape: tuple[int, int, int], more: int, which: int, units: int
 ) -> None:
-    """In M, in N and in K: of each candidate, and of the choice."""
+    """A launch grows in M, in N or in K: neither a candidate's time nor the choice's becomes
+    less."""
     larger = tuple(size + more * (axis == which) for axis, size in enumerate(shape))
     less, most = (
         {
@@ -105,7 +107,8 @@ def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> N
 def test_the_workspace_has_room_for_every_number_of_rows(
     of: tuple[str, str], n: int, k: int
 ) -> None:
-    """As far as graphs are captured: it is sized when a weight is packed."""
+    """The workspace is sized when a weight is packed, for as many rows as graphs are captured
+    with."""
     room = Launches().most_sum_bytes(family(of), n, k, UNITS)
     assert room <= MOST_PARTIAL_BYTES
     for m in range(1, 513):
@@ -123,7 +126,7 @@ def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() ->
 
 
 UNTAKEN = {"gemm_fp8_256x256", "gemm_fp8_256x128"}
-"""Kernels that the planner takes for no shape, but that an independent clock finds faster."""
+"""Kernels that the planner takes for no shape, although an independent clock finds them faster."""
 
 
 def test_the_planner_takes_every_kernel_that_ships() -> None:

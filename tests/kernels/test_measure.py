@@ -1,4 +1,5 @@
-"""The micro-kernels execute what their rows say, as often as they say, and next to nothing else."""
+"""The measuring kernels execute the instructions of their rows, as often as stated, and hardly any
+others."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ WAVE = 64
 
 @dataclass(frozen=True)
 class Outcome:
-    """Args:
-    records: uint64 [workgroups, waves, 3]: clocks, began, ended; zero where nothing was written.
-    results: uint32 [workgroups, threads].
+    """The results of a launch.
+
+    Args:
+        records: uint64 [workgroups, waves, 3], the clocks, begin and end; zero if not written.
+        results: uint32 [workgroups, threads].
     """
 
     records: NDArray[np.uint64]
@@ -51,7 +54,7 @@ def run(
     workgroups: int = 1,
     memory: NDArray[np.uint32] | None = None,
 ) -> Outcome:
-    """A launch that must be free of findings."""
+    """Runs a launch, and asserts that the emulator finds nothing."""
     held = np.zeros(64 * KIB // 4, np.uint32) if memory is None else memory.copy()
     records = np.zeros((workgroups, entry.block // WAVE, 3), np.uint64)
     results = np.zeros((workgroups, entry.block), np.uint32)
@@ -74,13 +77,13 @@ def run(
     return Outcome(records, results, held, report.counters)
 
 
-STREAM = np.arange(256 * KIB, dtype=np.uint32)  # 1 MiB of words that differ
+STREAM = np.arange(256 * KIB, dtype=np.uint32)  # 1 MiB of words that all differ
 LOOP = 3
 """Instructions around each step: count, compare, branch."""
 GROUPS = 2
-"""Of accesses in a step: each is waited for once."""
+"""Groups of accesses in a step: each group is waited for once."""
 ADDRESS = 2
-"""Scalar instructions for an access's place, at most; the next step's takes as many."""
+"""Most scalar instructions for an access's place; the next step's place takes as many."""
 PAIR = "mfma_beside_vector"
 
 
@@ -102,7 +105,7 @@ each_row = pytest.mark.parametrize(
 
 
 def per_step(entry: KernelEntry, waves: int, stride: int = 16) -> Counter[str]:
-    """What each wave that takes part executes in a step of the loop, by mnemonic."""
+    """Instructions that each participating wave executes in a step of the loop, by mnemonic."""
     one, three = (
         Counter(run(entry, steps, waves, stride, memory=STREAM * 0).counters.by_mnemonic)
         for steps in (1, 3)
@@ -114,7 +117,7 @@ def per_step(entry: KernelEntry, waves: int, stride: int = 16) -> Counter[str]:
 
 
 def allowed(row: Microbenchmark, repeats: int) -> int:
-    """Instructions of a step beside the measured ones, at most."""
+    """Most instructions of a step beside the measured ones."""
     if row.kernel.endswith("_latency"):
         return LOOP + repeats + 1  # a wait for each, and for the arguments
     if row.kernel.startswith("lds_"):

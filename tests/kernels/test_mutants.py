@@ -1,7 +1,7 @@
-"""What the suite would notice: every mutant of the attention kernels is caught.
+"""Mutants of the attention kernels: the test suite catches every one.
 
-A survivor is either a wait that the kernel does not need (then it goes) or something that the
-emulator or the cases do not see (then they learn to).
+A survivor has one of two causes. Either the kernel does not need the wait, which then goes; or the
+emulator or the cases do not see the change, and are then improved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.kernels.cover import family, proved
 from tests.proof.kernel_digest import instructions
 
 IN_BF16 = [entry for entry in family("attention_prefill") if entry.facts["dtype"] == "bf16"]
-"""The others are these, but for the dtype of an instruction (a test below)."""
+"""Kernels for bf16. The others equal them except for the dtype of an instruction (a test below)."""
 ONE_COPY = "s_waitcnt vmcnt(12): vmcnt 12 -> 13"
 STRICTER = {
     # Where 16 bytes of a value's channel lie together, waves without work wait for all copies of a
@@ -39,9 +39,10 @@ STRICTER = {
         tuple(f"s_waitcnt lgkmcnt(0): lgkmcnt 0 -> {weaker}" for weaker in ("1", "dropped")),
     ),
 }
-"""Waits that survive, by kernel: they wait for more than is needed there."""
+"""Mutants that survive, by kernel: these waits wait for more than is needed there."""
 FEWEST = 80
-"""Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
+"""Least number of waits and barriers of a kernel that are changed, one at a time. A smaller number
+would mean that some were not found."""
 
 
 @proved(IN_BF16, with_types=False)
@@ -54,8 +55,7 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
 
 
 def test_in_fp16_it_is_the_same() -> None:
-    """Instruction for instruction, but for the names that say bf16: what the mutants of one show,
-    they show of both."""
+    """All instructions are equal except for names with bf16, so mutants of one prove both."""
     assert [entry.name for entry in IN_BF16 if not is_its_twin(entry)] == []
 
 

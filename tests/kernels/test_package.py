@@ -1,4 +1,5 @@
-"""What is installed carries the kernels: a wheel, made without compiling, and the sdist's list."""
+"""The installed package carries the kernels: a wheel, made without compiling, and the sdist's
+list."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ dist_dir = {folder}/dist
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with both; nothing is written into the repository."""
+    """The folder with the wheel and the sdist's list; nothing is written into the repository."""
     folder = tmp_path_factory.mktemp("packages")
     done = setup_py(folder)
     done.check_returncode()
@@ -41,7 +42,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setup_py(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Make wheel and sdist's list in `folder`."""
+    """Makes the wheel and the sdist's list in `folder`."""
     configuration = folder / "setup.cfg"
     configuration.write_text(CONFIGURATION.format(folder=folder))
     return subprocess.run(

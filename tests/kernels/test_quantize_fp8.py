@@ -1,5 +1,5 @@
-"""The quantize_fp8 kernels in the emulator: the reference's bits for every shape and value, and
-nothing found."""
+"""The quantize_fp8 kernels in the emulator: the reference's bits for every shape and value, and no
+findings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LENGTHS = (
     *((0, k) for k in (1, 7, 8, 120, 128, 129, 136, 1000, 4099)),
     *((1, more) for more in (-8, 0, 1, 8, 2056)),
 )
-"""Tiles of the kernel's columns, and elements more."""
+"""Widths: tiles of the kernel's columns, and elements more."""
 PADDINGS = (0, 8, 3)
 GRANULARITIES = ("tensor", "token", "token_block", "block")
 CODE_MAX = 448.0
 
 
 def quantizes(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
-    """Rightly, and without a finding."""
+    """Launches the kernel, and asserts a right result without findings."""
     outcome = launch(entry, case, seed)
     assert not outcome.report.findings, outcome.report.findings[0].message
     assert is_right(entry, case, outcome)
@@ -34,8 +34,11 @@ def quantizes(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
 
 
 def numbers(entry: KernelEntry, m: int, k: int, seed: int) -> torch.Tensor:
-    """Of many magnitudes, zeros of either sign among them; then rows of zeros, of the smallest
-    numbers, with the largest one, with an infinity, with NaN."""
+    """Rows of numbers of many magnitudes, zeros of either sign among them.
+
+    Then come special rows: zeros, the smallest numbers, a row with the largest number, one with an
+    infinity, one with NaN.
+    """
     dtype = DTYPES[str(entry.facts["x"])]
     random = torch.Generator().manual_seed(seed)
     spread = torch.exp(3 * torch.randn(m, k, generator=random))
@@ -52,7 +55,7 @@ def numbers(entry: KernelEntry, m: int, k: int, seed: int) -> torch.Tensor:
 
 
 def scales_for(entry: KernelEntry, x: torch.Tensor, granularity: str) -> torch.Tensor | None:
-    """Of a kernel that takes them: most in the range of x, others of any kind."""
+    """Scales for a kernel that takes them: most in the range of x, others of any kind."""
     if entry.facts["scale"] != "given":
         return None
     m, k = x.shape
@@ -130,7 +133,7 @@ def test_rows_that_begin_anywhere(entry: KernelEntry, offset: int) -> None:
 
 @covered("quantize_fp8", x=("bf16", "f16"), scale=("token", "block", "given"))
 def test_every_number_of_16_bits(entry: KernelEntry) -> None:
-    """By magnitude, so that a group is of one kind, both signs of each."""
+    """Numbers are sorted by magnitude, both signs of each, so that a group is of one kind."""
     codes = torch.arange(2**15, dtype=torch.int16)
     both = torch.stack([codes, codes | torch.tensor(-(2**15), dtype=torch.int16)], 1)
     x = both.view(DTYPES[str(entry.facts["x"])]).reshape(-1, 8 * BLOCK)
@@ -139,14 +142,15 @@ def test_every_number_of_16_bits(entry: KernelEntry) -> None:
 
 
 def between_codes() -> torch.Tensor:
-    """The middles of neighbouring codes, positive ones: where rounding is decided."""
+    """The middles between neighbouring positive codes, at which rounding is decided."""
     codes = torch.arange(0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
     return (codes[1:] + codes[:-1]) / 2
 
 
 @covered("quantize_fp8", x=("f32",), scale=("token", "block", "given"), magnitude=(0.03, 7.7, 3e9))
 def test_quotients_beside_the_middle_of_two_codes(entry: KernelEntry, magnitude: float) -> None:
-    """The nearest numbers on either side: a quotient that is not rounded correctly shows."""
+    """Quotients are the nearest numbers on either side: a quotient that is not rounded correctly
+    shows."""
     tops = magnitude * (1 + torch.rand(40, generator=torch.Generator().manual_seed(1)))
     scales = tops / CODE_MAX
     middles = (between_codes()[None, :120] * scales[:, None]).float()
@@ -174,7 +178,7 @@ def test_wave_orders_are_bit_identical(entry: KernelEntry) -> None:
 
 @covered("quantize_fp8", scale=("token", "token_long", "block"))
 def test_each_byte_of_x_is_read_once(entry: KernelEntry) -> None:
-    """Of a row that the registers hold; and each code and scale is written once."""
+    """The registers hold a whole row; each code and scale is written once."""
     x = numbers(entry, 2, entry.tile.columns, seed=0)
     outcome = quantizes(entry, Case(x))
     counters = outcome.report.counters

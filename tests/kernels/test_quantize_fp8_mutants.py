@@ -1,4 +1,4 @@
-"""Every wait and barrier of the quantize_fp8 kernels, weakened or removed, is found out."""
+"""Mutants of the quantize_fp8 kernels: every wait and barrier, weakened or removed, is noticed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SEEDS = (0, 1)
 
 
 def cases(entry: KernelEntry) -> Iterator[Case]:
-    """One piece of a lane and all that it keeps, and then some; whole pieces and elements."""
+    """Cases of one piece per lane, of all that a lane keeps, and of more; whole pieces and
+    elements."""
     tile = entry.tile.columns
     for m, k in ((2, 8), (2, 7), (1, tile), (1, tile + 8), (1, tile + 2057)):
         x = numbers(entry, m, k, seed=k)

@@ -1,4 +1,4 @@
-"""The memory-bound kernels compute what they say, in the emulator with every check on."""
+"""Memory-bound kernels compute the right results, in the emulator with every check on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BF16_STEP = 2.0**-8
 
 
 def normal(array: Array, dtype: Any = ml_dtypes.bfloat16) -> Array:
-    """Fills it; in float64 as it is then."""
+    """Fills a buffer with normal numbers, and returns them in float64 as stored."""
     values = RANDOM.standard_normal(array.view(dtype).shape).astype(dtype)
     array.view(dtype)[...] = values
     return values.astype(np.float64)
@@ -70,7 +70,7 @@ def test_decode() -> None:
         k, v = (cache[table[request]].reshape(keys, kv_heads, 128) for cache in (key, value))
         weights = np.exp(np.einsum("ghd,kgd->ghk", query[request], k) * 128**-0.5)
         expected = np.einsum("ghk,kgd->ghd", weights / weights.sum(-1, keepdims=True), v)
-        # the weights are rounded to bf16, their sum is not
+        # the weights are rounded to bf16, and their sum is not
         np.testing.assert_allclose(found[request], expected, atol=2 * BF16_STEP)
 
 
@@ -86,7 +86,7 @@ def test_rotary() -> None:
 
 
 def test_layernorm() -> None:
-    """Without dropping: how the kernel draws is its own."""
+    """The comparison is without dropping: the kernel draws in a way of its own."""
     problem = traffic.layernorm(rows=8, drop=0)
     x, residual = (normal(problem.arrays[n]).reshape(8, 2048) for n in ("x", "residual"))
     weight, bias = (normal(problem.arrays[n]).reshape(2048) for n in ("weight", "bias"))

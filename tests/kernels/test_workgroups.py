@@ -1,4 +1,4 @@
-"""Workgroups of launches, as the launcher computes them from a kernel's packed argument."""
+"""The workgroups of a launch, as the launcher computes them from a kernel's packed argument."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SHIPPED = [
     for entry in catalogue(arch, folder).kernels
 ]
 ENTRIES = {entry.grid: entry for entry in SHIPPED}
-"""A kernel for each grid."""
+"""A kernel for each kind of grid."""
 ROWS, COLUMNS = 128, 64
-"""The tile in these tests."""
+"""Rows and columns of the tile in these tests."""
 TOKENS = {"num_heads": 32, "num_kv_heads": 8, "group": 4, "parts": 3}
 
 
 def workgroups(grid: str, **numbers: int) -> tuple[int, int, int]:
-    """Workgroups of a launch with a tile of `ROWS` x `COLUMNS`; all other fields are zero."""
+    """The workgroups of a launch with a tile of `ROWS` x `COLUMNS`; all other fields are zero."""
     entry = ENTRIES[grid]
     entry = replace(entry, tile=replace(entry.tile, rows=ROWS, columns=COLUMNS))
     fields = {field.name: 0 for field in entry.arguments.fields}

@@ -9,7 +9,7 @@ from hk_backend import machine
 TORCH_LIMIT = "ATEN_CPU_CAPABILITY"
 """Environment variable that limits the instruction set of torch's own kernels, and so HK's too."""
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
-"""Environment variable that limits oneDNN, which computes torch's bfloat16 products, and HK too."""
+"""Environment variable that limits HK and oneDNN. The latter computes torch's bfloat16 products."""
 
 _AMX = ("amx",)
 _BF16 = ("amx", "avx512_bf16")

@@ -139,7 +139,7 @@ def _add_paged(
     tensors: dict[str, torch.Tensor],
     numbers: dict[str, float],
 ) -> None:
-    """Adds the arguments that say where keys and values lie in a cache."""
+    """Adds the arguments for the places of keys and values in a cache."""
     assert of.block_table is not None
     assert of.seq_lens is not None
     block_table = of.block_table
@@ -153,7 +153,7 @@ def _add_paged(
 def _add_packed(
     of: AttentionArguments, tensors: dict[str, torch.Tensor], numbers: dict[str, float]
 ) -> None:
-    """Adds the arguments that say where packed keys and values lie."""
+    """Adds the arguments for the places of packed keys and values."""
     starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
     tensors["key_start_loc"] = starts.contiguous()
     apart = ("key_block", "value_block", "key_piece", "value_piece", "block_table_row")
@@ -216,7 +216,7 @@ def _check_groups(
 
 
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """Returns the call unchanged, as how a step is dealt is not part of it (`Layer`)."""
+    """Returns the call unchanged: it does not include the choice for a step (`dealing.Layer`)."""
     return call
 
 

@@ -33,7 +33,7 @@ FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc
 
 
 def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | None:
-    """The kernels that compute a call's parts, and those that merge them; None if either lacks."""
+    """The kernels for a call's parts and for their merge; None if either is missing."""
     facts = call.kernels[0].facts
     if facts["mask"] in (CAPPED, ALIBI):
         return None
@@ -118,7 +118,7 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch such kernels: parts, the first ones whole tiles, and a merge."""
+    """The single way to launch such kernels: several parts, and a merge."""
 
     def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
         found = kernels_of(call, kernels)

@@ -24,7 +24,7 @@ KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
 WINDOW, SINKS = 130, (-torch.inf, 0.5, 2.0, 4.0)
 """A window that begins inside a tile of keys, past the first ones; sinks, but for one head."""
 SOFT_CAP, SLOPES = 1.5, (0.5, 0.03125, 0.0, 0.125)
-"""A soft cap, which the largest scores reach, and ALiBi slopes, which differ by head."""
+"""A soft cap within reach of the largest scores, and ALiBi slopes that differ by head."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 """Tokens of a block, by the kernels' fact `keys`."""
 

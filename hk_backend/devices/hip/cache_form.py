@@ -1,4 +1,4 @@
-"""Forms of a paged cache that the GPU kernels read in place, and the arguments that locate it.
+"""Forms of a paged cache that the GPU kernels read in place, and the arguments to locate it.
 
 There are two forms. In *rows*, the channels of a token are contiguous. In *split*, 16 bytes are
 kept together: channels of a key, and tokens of a value's channel (8 of 16 bits or 16 of FP8).
@@ -20,7 +20,7 @@ PIECE_BYTES = 16
 PIECES_BYTES = 2**31
 """Exclusive bound of the bytes that the pieces of 16 tokens span, so that a lane's offset fits."""
 NUMBERED_ROWS = 2**32
-"""Exclusive bound of a cache's rows, so that row numbers fit, where each lane finds its own row."""
+"""Exclusive bound of a cache's rows, for kernels with row numbers: each lane finds its own row."""
 VALID = (
     '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x of 16 bytes'
 )

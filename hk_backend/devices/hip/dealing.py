@@ -1,4 +1,4 @@
-"""How the attention of a step is dealt to workgroups, by the planner's choice for each layer."""
+"""Deals the attention of a step to workgroups, by the planner's choice for each layer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class StepOnGpu:
         return found
 
     def dealt(self, layer: Layer) -> tuple[Choice, StepValues]:
-        """How the step is dealt for such a layer, and the values that its launches take."""
+        """The choice for such a layer, and the values that its launches take."""
         found = self._dealt.get(layer)
         if found is None:
             step, values = self.step, self.whole

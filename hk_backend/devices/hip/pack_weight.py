@@ -21,7 +21,7 @@ AT_ONCE = 4 << 20
 """Bytes of rows that are packed at once, enough to fill a GPU."""
 E4M3_NAN = 0x7F
 FORMATS_OF = {"bf16": torch.int16, "fp16": torch.int16, "fp8_e4m3fn": torch.uint8}
-"""Formats that can be packed, each with the dtype in which its elements are moved."""
+"""Formats to pack, each with the dtype in which its elements are moved."""
 
 
 def packed_bytes(format: str, n: int, k: int) -> int:

@@ -107,7 +107,7 @@ def _template(num_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 class _Places:
-    """Finds which tensor of a call contains another tensor, and at which byte.
+    """Finds the tensor of a call that contains another tensor, and the byte in it.
 
     Args:
         spans: tensors, each with the name of the tensor that contains it, and the byte at which.

@@ -1,4 +1,4 @@
-"""Memory that the launches of a stream share, for the partial sums of tiles that are split.
+"""Memory that the launches of a stream share, for the partial sums of split tiles.
 
 The memory comes from torch's allocator when a weight is packed. It is as large as any layer packed
 so far may need, and serves all of them, as launches of one stream do not overlap.
@@ -45,8 +45,8 @@ class Workspace:
 class Workspaces:
     """Workspaces by GPU and stream.
 
-    Each GPU also has a spare one, for a stream whose first use is in a capture, where no lasting
-    memory can be allocated.
+    Each GPU also has a spare one, for a stream whose first use is in a capture. No lasting memory
+    can be allocated there.
     """
 
     def __init__(self, memory: Memory, library: HipLibrary) -> None:

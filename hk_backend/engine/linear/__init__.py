@@ -1,18 +1,18 @@
 """Linear layers of an engine, computed by HK: the code that all engines share.
 
-packed_layer.py   a layer's weight: checked, packed, released, and named in an error
-original.py       the tensors that a weight was packed from, for the reference
-shards.py         the shards of a merged layer: their names and their parts
-checkpoint_tensors.py   a layer's tensors as a checkpoint holds them, and what is missing
-checkpoint_rotations.py   folds, and reloads of other checkpoints
-rotated.py        layers whose weight is rotated in the checkpoint: only HK serves them
-compressed_tensors.py   reads the rotations of weights from compressed-tensors configurations
-model_files.py    names of tensors that are being loaded; no saving of packed weights
-options.py        the hk_* quantisation methods: their formats, and their checked options
-methods.py        the hk_* methods, without the parts that use an engine's own classes
-heads.py          LM heads in a quantised format
-shared_table.py   an embedding that looks up its rows in a packed head
-online.py         a weight that is quantised while it is loaded
-contest.py        decides by a contest whether HK or the engine computes a layer
-account.py        after a model is loaded: counts and logs its layers
+`packed_layer.py`: a layer's weight, checked, packed, released, and named in an error.
+`original.py`: the tensors that a weight was packed from, for the reference.
+`shards.py`: the shards of a merged layer, their names and their parts.
+`checkpoint_tensors.py`: a layer's tensors as a checkpoint holds them, and what is missing.
+`checkpoint_rotations.py`: folds, and reloads of other checkpoints.
+`rotated.py`: layers with a rotated weight in the checkpoint, which only HK serves.
+`compressed_tensors.py`: reads the rotations of weights from compressed-tensors configurations.
+`model_files.py`: names of tensors that are being loaded; no saving of packed weights.
+`options.py`: the hk_* quantisation methods, their formats, and their checked options.
+`methods.py`: the hk_* methods, without the parts that use an engine's own classes.
+`heads.py`: LM heads in a quantised format.
+`shared_table.py`: an embedding that looks up its rows in a packed head.
+`online.py`: a weight that is quantised while it is loaded.
+`contest.py`: decides by a contest whether HK or the engine computes a layer.
+`account.py`: after a model is loaded, counts and logs its layers.
 """

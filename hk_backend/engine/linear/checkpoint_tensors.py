@@ -2,7 +2,7 @@
 
 Engines silently leave tensors that are missing from a checkpoint as allocated. HK fills a layer's
 tensors with values that no checkpoint contains, and looks for them when it packs. `--load-format
-dummy`, which loads nothing, gets values that can be packed.
+dummy` loads nothing, and gets values that can be packed.
 
 Engines requantise merged shards that each have a scale (q, k and v, say) to the largest one. HK
 keeps every shard's own scale, as one scale per output channel, which is exact.

@@ -21,7 +21,7 @@ from hk_backend.terms.verdict import SERVED, Verdict
 def free_names(
     ours: Mapping[str, type], registered: Callable[[str], Any], logger: logging.Logger
 ) -> list[str]:
-    """Names of HK's methods that are still free; logs those that another plugin has registered.
+    """Names of HK's methods that are still free; logs those of another plugin.
 
     Args:
         ours: HK's methods by name.
@@ -99,8 +99,8 @@ class MethodConfig:
 def config_classes(base: type, module: str) -> dict[str, type]:
     """Makes a class of the engine's `base` for each method, by name.
 
-    Processes that an engine spawns find the classes where pickle looks, as attributes of `module`.
-    The module itself has to add them.
+    Processes that an engine spawns find the classes by pickle, as attributes of `module`. The
+    module itself has to add them.
     """
     return {
         name: type(f"Config_{name}", (base,), {"hk_method": name, "__module__": module})

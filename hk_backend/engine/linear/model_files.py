@@ -4,7 +4,7 @@ Errors can then name a tensor that the engine cannot load, as its own checks are
 The names also tell whether a merged layer came in shards.
 
 Engines save a model's state as it is in memory. They would load such a folder into layers that are
-not packed yet, which have no place for packed tensors. So a loaded model with packed weights is not
+not packed yet. Those have no place for packed tensors. So a loaded model with packed weights is not
 saved.
 """
 

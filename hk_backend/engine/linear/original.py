@@ -12,7 +12,7 @@ from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FP8_BLOCK
 
 REFERENCE_ROWS = 8 * FP8_BLOCK
-"""Output features that the reference computes at once, which bounds its memory."""
+"""Output features that the reference computes at once, to bound its memory."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Layers whose weight a checkpoint holds rotated, and whose inputs only HK rotates.
+"""Layers with a rotated weight in the checkpoint; only HK rotates their inputs.
 
 Anything else would compute nonsense for such a layer, so an engine stops if HK does not serve it.
 """
@@ -55,7 +55,8 @@ def verdict_on_shards(k: int, rotation: int, ranks: int) -> Verdict:
 
 
 def check_agreement(layer: str, shards: Mapping[str, int]) -> None:
-    """Checks that all shards of a merged layer, which have the same inputs, have the same rotation.
+    """Checks that all shards of a merged layer have the same rotation, as they have the same
+    inputs.
 
     Args:
         shards: rotation of each shard; 0: none.

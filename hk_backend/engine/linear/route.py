@@ -4,8 +4,8 @@ A layer keeps its packed weight in buffers (`attach`) for its device and instruc
 forward calls `apply`. torch.compile traces Python only once. So everything that happens on each
 call happens inside a registered operator, `hk_backend::routed_linear`.
 
-With HK_CHECK the layer also keeps the tensors that its weight was packed from, for the reference,
-which doubles its memory. If a check fails, the route is switched off. The reference then computes
+With HK_CHECK the layer also keeps the tensors that its weight was packed from, for the reference.
+This doubles its memory. If a check fails, the route is switched off. The reference then computes
 every layer, slow but right, as the engine no longer has a weight of its own.
 """
 
@@ -235,7 +235,7 @@ def _check_of(route: str) -> ShadowCheck:
 
 
 def _original_of(data: torch.Tensor) -> Original:
-    """The tensors that the layer which holds `data` was packed from."""
+    """The original tensors of the layer that holds `data`."""
     for layer in _checked_layers:
         if layer.hk_data.data_ptr() == data.data_ptr():  # type: ignore[operator]
             found: Original = layer.__dict__["hk_original"]

@@ -1,4 +1,4 @@
-"""An embedding that looks up its rows in a packed LM head, with which it shares a table.
+"""An embedding that shares a table with a packed LM head, and looks up its rows there.
 
 Nothing else then reads the table, and it is released: the model's largest tensor is packed once.
 """
@@ -50,7 +50,7 @@ def rows_of(table: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def in_head_or(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """An engine's `embedding(method, layer, ids)`, for which a layer that shares a head uses it."""
+    """An engine's `embedding(method, layer, ids)`, replaced for layers that share a head."""
 
     def embedding(self: Any, layer: Any, ids: torch.Tensor) -> torch.Tensor:
         return rows_of(layer, ids) if is_shared(layer) else original(self, layer, ids)

@@ -18,7 +18,7 @@ UNCOMPARED: Mapping[str, str] = {
     "attention_merge": "nobody publishes the time of so short a launch of its kind",
     "measure": "nobody publishes the time of single instructions",
 }
-"""Why an operator has no error, for each operator that was compared with nothing."""
+"""Reason why an operator has no error, for each operator that was compared with nothing."""
 
 
 def error_of(operator: str) -> float | None:

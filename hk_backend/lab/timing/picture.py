@@ -192,7 +192,7 @@ def _boxes(spans: Sequence[Spans], place: Place, origin: float, color: str) -> P
 
 
 def _by_kind(track: Track) -> Iterator[tuple[Kind, list[Spans]]]:
-    """Yields each kind that the track has, issues first, with the track's spans of that kind."""
+    """Yields each kind of the track, issues first, with the spans of that kind."""
     for kind in KINDS:
         found = [track.spans[what] for what in kind.of if what in track.spans]
         if found:

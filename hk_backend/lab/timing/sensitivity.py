@@ -1,4 +1,4 @@
-"""How much a modelled time depends on each of the model's unpublished parameters."""
+"""Sensitivity of a modelled time to each of the timing model's unpublished parameters."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def waterfall_loops(code: Disassembly) -> int:
     """Number of loops around a memory access that handle one value of its descriptor at a time.
 
     LLVM makes such a loop from these steps: read the value of the first lane, narrow EXEC to the
-    lanes with the same value, make the access, and repeat while a lane is left.
+    lanes with the same value, and make the access. It repeats them while a lane is left.
     """
     return sum(_is_waterfall(loop) for loop in code.loops)
 
@@ -151,7 +151,7 @@ def waves_per_simd(arch: str, vgpr_total: int, lds: int, block: int) -> int:
 
 
 def bank_conflict_factor(loop: Loop, phases: Mapping[int, Sequence[int]]) -> float | None:
-    """LDS phases that a loop's accesses take, divided by the phases that they need.
+    """LDS phases that a loop's accesses take, divided by their least number.
 
     `phases` has both numbers by pc. The emulator counts them for access widths with published
     phases. None if the loop has no such access.

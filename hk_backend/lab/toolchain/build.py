@@ -1,14 +1,14 @@
 """Builds the kernels: every csrc/kernels/*.hip into code objects, and an index for each operator.
 
-    make kernels
-    python -m hk_backend.lab.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
-
 Kernels in csrc/kernels/measure/*.hip, which measure a GPU, go to a catalogue of their own.
 
 Each source is compiled once, with line tables. The stripped code object (`.co`) is what ships and
 what the emulator executes. The line tables are stored next to it, compressed (`.lines`). The index
 is read from the compiler's output: metadata, debug information, and each kernel's `hk::KernelInfo`.
 The same compiler produces the same bytes, wherever the sources are.
+
+    make kernels
+    python -m hk_backend.lab.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from hk_backend.kernels.entry import code_object_arch
 from hk_backend.lab.toolchain.elf import Elf
 
 DESCRIPTOR = ".kd"  # suffix of the symbol of a kernel descriptor
-DIGITS = 16  # of a digest
+DIGITS = 16  # length of a digest
 ENTRY = slice(16, 24)  # bytes of a descriptor with the distance to the code, which the linker sets
 
 
@@ -89,7 +89,7 @@ def digest(elf: Elf, name: str) -> str:
 
 
 def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str]:
-    """Kernels that differ between both builds, each with the parts that differ."""
+    """Kernels that differ between both builds, each with its differing parts."""
     found = {}
     for name in sorted(old.keys() | new.keys()):
         if name not in old or name not in new:

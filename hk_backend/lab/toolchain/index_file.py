@@ -1,4 +1,4 @@
-"""Writes the index of an operator's kernels: takes out what kernels share, and says it once."""
+"""Writes the index of an operator's kernels: states once what kernels share."""
 
 from __future__ import annotations
 

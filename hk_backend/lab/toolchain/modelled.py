@@ -14,7 +14,11 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.toolchain.index_file import text_of
 
 MODELLED = CODE_OBJECTS.with_name("modelled.json")
-"""For each arch: errors by operator; for each kernel the digest of its code, and its launches."""
+"""The file of modelled figures.
+
+For each arch it has the errors by operator. For each kernel it has the digest of the code, and the
+launches.
+"""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,8 @@ def attention_prefill(
 
 
 def gemm(entry: KernelEntry) -> Sample:
-    """Sample with one tile of C in bf16, so deep that waves that share the depth loop."""
+    """Sample with one tile of C in bf16. It is so deep that waves with a share of the depth
+    loop."""
     m, n, k = entry.tile.rows, entry.tile.columns, 17 * entry.tile.depth
     a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     buffers = {"a": _elements(m * k, a), "b": _elements(n * k, b), "c": _elements(m * n)}

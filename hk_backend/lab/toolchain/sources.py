@@ -13,14 +13,14 @@ from hk_backend.lab.toolchain import clocks
 SOURCES = Path("csrc/kernels")
 MEASURE = SOURCES / "measure"
 FOLDERS = (SOURCES, MEASURE)
-"""Folders of kernel sources: kernels that serve, and kernels that measure a GPU.
+"""Folders of kernel sources: kernels for serving, and kernels that measure a GPU.
 
 Each folder has its sources at the top, and a catalogue of its own. Its code objects lie at the same
 relative path below the output.
 """
 INCLUDES = Path("csrc/include")
 INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
-DIGITS = 16  # of a digest
+DIGITS = 16  # length of a digest
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 

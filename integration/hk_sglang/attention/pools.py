@@ -20,7 +20,7 @@ LAYOUTS = {
 
 
 def is_window_layer(pool: Any, layer_id: int) -> bool:
-    """Whether a layer's keys are in the smaller pool of sliding-window layers, with own slots."""
+    """Whether a layer's keys are in the pool of sliding-window layers, which has own slots."""
     mapping = getattr(pool, "layers_mapping", None)
     return mapping is not None and bool(mapping[layer_id][1])
 

@@ -1,20 +1,20 @@
 """Linear layers of SGLang, computed by HK.
 
-layer.py         an SGLang layer: its name, and whether HK can serve it
-contest.py       whether HK or SGLang is faster for a layer, measured
-arrivals.py      parameters that are empty except while they are loaded
-unquantized.py   layers of bf16, fp16 and fp32 checkpoints
-head.py          the LM head, and embeddings that act as one
-schemes.py       a quantised layer's formats and scales, from SGLang's configurations
-checkpoints.py   layers of quantised checkpoints: which of them get HK's method
-methods.py       HK's method for them
-rotated.py       layers with rotated weights, which only HK serves
-sizes.py         tensors that are too short
-quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
-allow_list.py    allows these methods on ROCm
-loading.py       tensors named in errors, dummy weights, a weight update that fails
-reading.py       packed weights that SGLang reads by name, to keep or to save them
-model.py         after a model is loaded: which of its layers HK serves, and why not the others
-contract.py      SGLang's classes and signatures that the route needs
-install.py       installs the route once
+`layer.py`: an SGLang layer, its name, and whether HK can serve it.
+`contest.py`: measures whether HK or SGLang is faster for a layer.
+`arrivals.py`: parameters that are empty except while they are loaded.
+`unquantized.py`: layers of bf16, fp16 and fp32 checkpoints.
+`head.py`: the LM head, and embeddings that act as one.
+`schemes.py`: a quantised layer's formats and scales, from SGLang's configurations.
+`checkpoints.py`: decides which layers of quantised checkpoints get HK's method.
+`methods.py`: HK's method for these layers.
+`rotated.py`: layers with rotated weights, which only HK serves.
+`sizes.py`: refuses tensors that are too short.
+`quantization.py`: --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4.
+`allow_list.py`: allows these methods on ROCm.
+`loading.py`: tensors named in errors, dummy weights, a weight update that fails.
+`reading.py`: packed weights that SGLang reads by name, to keep or to save them.
+`model.py`: after a model is loaded, counts the layers that HK serves, and says why not the others.
+`contract.py`: SGLang's classes and signatures that the route needs.
+`install.py`: installs the route once.
 """

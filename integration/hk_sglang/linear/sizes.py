@@ -1,4 +1,4 @@
-"""Refuses tensors of a checkpoint that are too short, which SGLang's loader would pad with zeros.
+"""Refuses tensors of a checkpoint that are too short: SGLang's loader would pad them with zeros.
 
 SGLang does so for a few models whose layers it pads. A quantised weight must not be padded, as the
 zeros would be read as codes and scales.

@@ -1,8 +1,8 @@
 """Unquantised layers: HK computes inside SGLang's own method for them.
 
-The method is patched on its class, so that layers which a quantised checkpoint leaves unquantised
-are covered too. A layer's weight is packed when SGLang has loaded it, and SGLang's copy is released
-at once, layer by layer.
+The method is patched on its class. This also covers layers that a quantised checkpoint leaves
+unquantised. A layer's weight is packed when SGLang has loaded it, and SGLang's copy is released at
+once, layer by layer.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
 
     def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
         parents = super().build_for_drafting
-        if parents.__func__ is AttentionMetadataBuilder.build_for_drafting:  # that is, by build()
+        if parents.__func__ is AttentionMetadataBuilder.build_for_drafting:  # it calls build()
             return build(self.build(0, common_attn_metadata, fast_build=True))
 
         def build_parent(batch: Any) -> Any:

@@ -121,7 +121,7 @@ def _keep_parts(
 ) -> Any:
     """Keeps facts of a compressed-tensors scheme that vLLM does not pass to its kernels.
 
-    vLLM tells no mx kernel that a checkpoint leaves activations unquantised, or has rotated
+    No mx kernel learns from vLLM that a checkpoint leaves activations unquantised, or has rotated
     weights. It also stops at such a checkpoint with FP8 blocks, as it expects False where its own
     value is None.
     """

@@ -3,7 +3,7 @@
 vLLM does so in two ways. By hand, a layer announces the codes that it takes (`input_quant_key`),
 and the model passes a `QuantizedActivation`. In compiled graphs, Inductor or vLLM's own passes fuse
 its quantiser with the norm before it. HK's operator rounds where neither applies: outside of
-graphs, and on CPUs, where its kernel rounds on the way.
+graphs, and on CPUs by its kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The layer that is being created, which vLLM does not pass to its kernels.
+"""The layer that is being created; vLLM does not pass it to its kernels.
 
 Its properties decide whether its FP8 blocks align with their scales, and whether latent attention
 reads its weight.
@@ -58,7 +58,7 @@ def latent_verdict(layer: Any, rotation: int) -> Verdict:
     """Whether latent attention can read a weight that is rotated.
 
     Attention reads a weight in an MX format as the layer's product with the identity. A rotation by
-    64 turns that into exact eighths, by 32 or 128 into numbers that no format has.
+    64 turns it into exact eighths, one by 32 or 128 into numbers that no format has.
     """
     if rotation not in (0, 64) and is_latent(layer):
         return refused(f"{LATENT}, which a rotation by {rotation} would change: expected 64")

@@ -45,7 +45,7 @@ def head_requested_by(vllm_config: Any, model_config: Any) -> Head:
 def _head_requested_by(quant_config: Any, model_config: Any) -> Head:
     method = model_config.quantization
     if isinstance(quant_config, MethodConfig) and quant_config.hk_method == method:
-        return head_of(method, quant_config.options)  # from --hf-overrides, too
+        return head_of(method, quant_config.options)  # --hf-overrides included
     return head_in(quantization_of(model_config.hf_config))
 
 

@@ -1,4 +1,4 @@
-"""The kernel that vLLM would run without HK, for layers where it was measured to be faster.
+"""The kernel that vLLM would run without HK, for layers on which it was measured to be faster.
 
 HK's kernel is chosen when a layer is created, without its tensors. Once they are there, HK is timed
 beside the next kernel of vLLM's list, on copies of the layer. If that one is faster, HK's kernel

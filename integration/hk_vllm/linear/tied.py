@@ -1,8 +1,8 @@
 """An LM head and an embedding with one table, when vLLM loads and when it reloads them.
 
 vLLM loads each layer into a table of its own. After the first load it shares one of the tables if
-they are equal. A reload copies each layer's values into the memory that the layer had before, so
-the layer that comes last would overwrite the other.
+they are equal. A reload copies each layer's values into the memory that the layer had before. So
+the last layer would overwrite the other.
 
 HK keeps the two apart. The head's packed copy follows the head's own table if the reload brings
 one, and the embedding's table otherwise.
@@ -49,7 +49,8 @@ _heads: WeakSet[Any] = WeakSet()
 
 
 def pack(head: Any, format: str) -> None:
-    """Packs a `head` whose own table vLLM has just loaded, or an embedding that is the head too."""
+    """Packs a `head` whose own table vLLM has just loaded, or an embedding that also serves as the
+    head."""
     reload, embedding = _reload_of(head), _embedding_of(head)
     if reload is None or embedding is None:
         pack_head(head, head.weight.data, format)

@@ -1,9 +1,9 @@
 """Unquantised layers: HK computes inside vLLM's own methods for them.
 
-The methods are patched on their classes, so that layers which a quantised checkpoint leaves
-unquantised are covered too. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is
-released at once, layer by layer. The LM head keeps its table (head.py). Before the first layer of a
-kind is packed, HK is measured beside vLLM's method (contest.py).
+The methods are patched on their classes. This also covers layers that a quantised checkpoint leaves
+unquantised. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is released at
+once, layer by layer. The LM head keeps its table (head.py). Before the first layer of a kind is
+packed, HK is measured beside vLLM's method (contest.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hk_vllm.linear.layer import linear_backend, verdict_on
 
 METHODS = UnquantizedLinearMethod, UnquantizedEmbeddingMethod
 CHOOSES, PREPARES = "dispatch_unquantized_gemm", "dispatch_cpu_unquantized_gemm"
-"""Names of vLLM's functions that choose these methods' product, and that pack a weight for it."""
+"""Names of vLLM's functions that choose these methods' product, and pack a weight for it."""
 
 
 def install() -> None:

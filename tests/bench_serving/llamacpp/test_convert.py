@@ -1,4 +1,4 @@
-"""A checkpoint as GGUF: what transformers and the gguf package read in the file."""
+"""Conversion of a checkpoint to GGUF: transformers and the gguf package read the file back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model(tiny: Path, tmp_path: Path) -> Path:
-    """One that the test may change."""
+    """A copy of the model that the test may change."""
     return Path(shutil.copytree(tiny, tmp_path / "model"))
 
 
@@ -47,7 +47,7 @@ def tokenizer(**changed: Any) -> Damage:
 
 
 def bpe(**changed: Any) -> Damage:
-    """Of the tokenizer's `model`."""
+    """The byte-pair encoder in the tokenizer's `model`."""
 
     def change(model: Path) -> None:
         found = json.loads((model / "tokenizer.json").read_text())["model"]
@@ -60,7 +60,7 @@ def bpe(**changed: Any) -> Damage:
 def test_transformers_reads_the_checkpoint_s_weights(
     tiny: Path, tmp_path: Path, format: str
 ) -> None:
-    """Its reader undoes names, pairs of channels and blocks by code of its own."""
+    """transformers' GGUF reader has code of its own for names, pairs of channels and blocks."""
     from transformers import AutoModelForCausalLM
 
     write_gguf(tiny, tmp_path / "a.gguf", format)
@@ -75,7 +75,7 @@ def test_transformers_reads_the_checkpoint_s_weights(
         elif format == "bf16":
             assert torch.equal(found[name], weight.bfloat16().float()), name
         else:
-            # half a step, but Q4_0 has none at +8; and the step's rounding to float16
+            # half a step, but Q4_0 has no +8; and the step is rounded to float16
             steps = {"q8_0": 1 / 254, "q4_0": 1 / 8}[format]
             bound = (steps + 2**-11) * largest(weight, 32)
             if format == "q4_0" and name == HEAD:
@@ -84,7 +84,7 @@ def test_transformers_reads_the_checkpoint_s_weights(
 
 
 def test_each_matrix_has_llama_quantize_s_type(model: Path, tmp_path: Path) -> None:
-    """A head with other values than the embedding is kept, whatever the config says."""
+    """A head whose values differ from the embedding's is kept, whatever the config says."""
     file = tmp_path / "a.gguf"
 
     def types() -> dict[str, str]:
@@ -100,12 +100,12 @@ def test_each_matrix_has_llama_quantize_s_type(model: Path, tmp_path: Path) -> N
     tied = types()
     assert "output.weight" not in tied
     assert tied["token_embd.weight"] == "Q6_K"
-    assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's: no whole blocks of Q6_K
+    assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's width: no whole number of Q6_K blocks
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_scaled_frequencies_are_transformers_own(model: Path, tmp_path: Path, old: bool) -> None:
-    """`old`: as transformers 4 writes it."""
+    """`old`: the config is written as transformers 4 writes it."""
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -183,15 +183,18 @@ def test_what_llama_cpp_would_not_compute_is_refused_by_its_value(
 
 
 def largest(matrix: torch.Tensor, group: int) -> torch.Tensor:
-    """The largest magnitude of each value's group, at each value."""
+    """The largest magnitude in each value's group, repeated at each value."""
     top = matrix.abs().unflatten(1, (-1, group)).amax(-1)
     return top.repeat_interleave(group, dim=1)
 
 
 def q6_k_bound(matrix: torch.Tensor) -> torch.Tensor:
-    """A step is a 32nd of the group's largest weight, which the scale's own rounding, to a 128th of
-    the block's largest scale, moves by half of that; times 32 steps that is a 256th of the block's
-    largest weight. Half a percent: the block's step in float16, and float32."""
+    """The largest error that Q6_K may make at each value.
+
+    A step is a 32nd of the group's largest weight. The scale is itself rounded, to a 128th of the
+    block's largest scale, and so moves a step by half of that. Over 32 steps this is a 256th of the
+    block's largest weight. Half a percent more covers the block's step in float16, and float32.
+    """
     return 1.005 * (largest(matrix, 16) / 32 + largest(matrix, 256) / 256)
 
 

@@ -1,5 +1,5 @@
-"""The candidate llama.cpp: it really serves what was converted, SmolLM2's own numbers through its
-own server; what that server is told, and what it is refused for."""
+"""The candidate llama.cpp: its server's numbers for the converted SmolLM2, its options, and refused
+plans."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.models import real_prompts, real_text, smollm2
 
 TOKENS = 40
 CHOICES = 20
-"""Of each position, the likeliest tokens, whose log-probabilities are compared."""
+"""Likeliest tokens at each position: their log-probabilities are compared."""
 
 
 @contextmanager
 def served(file: Path, folder: Path) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
-    """Asks llama.cpp's server over `file`: `ask("/tokenize", {...})`."""
+    """A function that asks llama.cpp's server over `file`: `ask("/tokenize", {...})`."""
     core = "0"
     arguments = ("--slots", "2", "--context", "256", "--cores", core)
     log = folder / "log.txt"
@@ -56,7 +56,7 @@ def served(file: Path, folder: Path) -> Iterator[Callable[[str, dict[str, Any]],
 
 
 class Multiplied:
-    """SmolLM2 in float32, on the weights that a file of `format` holds."""
+    """SmolLM2 in float32, with the weights that a file of `format` holds."""
 
     def __init__(self, format: str) -> None:
         from transformers import AutoModelForCausalLM
@@ -71,8 +71,8 @@ class Multiplied:
         self._inputs = GGMLQuantizationType["BF16" if format == "bf16" else "Q8_0"]
 
     def scores(self, tokens: list[int], rounded: bool) -> torch.Tensor:
-        """Log-probabilities after each of `tokens`, `[tokens, vocabulary]`; `rounded`: with what
-        the matrices are multiplied with rounded as llama.cpp rounds it."""
+        """Log-probabilities after each of `tokens`, `[tokens, vocabulary]`. `rounded`: the inputs
+        of matrix products are rounded as llama.cpp rounds them."""
 
         def round_inputs(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
             return stored(inputs[0][0], self._inputs)[None]
@@ -87,7 +87,7 @@ class Multiplied:
 
 
 def stored(matrix: torch.Tensor, kind: GGMLQuantizationType) -> torch.Tensor:
-    """What `kind` makes of `matrix`."""
+    """The values of `matrix` after it was stored in the format `kind`."""
     return torch.from_numpy(quants.dequantize(encode(matrix, kind), kind))
 
 
@@ -102,14 +102,14 @@ def likeliest(ask: Callable[[str, dict[str, Any]], Any], tokens: list[int]) -> d
     "format", ["bf16", *(pytest.param(name, marks=pytest.mark.slow) for name in ("q8_0", "q4_0"))]
 )
 def test_its_numbers_are_those_of_the_file(tmp_path: Path, format: str) -> None:
-    """Against transformers in float32 on the weights that the file holds.
+    """The server's numbers agree with transformers in float32 on the weights that the file holds.
 
-    llama.cpp rounds what it multiplies them with, to bfloat16 or to 8 bits in blocks of 32. How far
-    that moves log-probabilities is what it does to transformers' layers. The two are different
-    draws of the same roundings, so their root mean squares over `TOKENS` positions differ by
-    a sixth (a standard deviation, 1 / sqrt(TOKENS)), three of which are allowed. The likeliest
+    llama.cpp rounds the inputs of matrix products to bfloat16, or to 8 bits in blocks of 32. The
+    same rounding in transformers' layers shows how far this moves log-probabilities. The two are
+    different draws of the same roundings. Their root mean squares over `TOKENS` positions differ by
+    one standard deviation of 1 / sqrt(TOKENS), a sixth; three of them are allowed. The likeliest
     token, and so a greedy answer, is the same wherever float32 has it ahead of the next by more
-    than what the two can move by.
+    than both can move.
     """
     write_gguf(smollm2(), tmp_path / "a.gguf", format)
     (tokens,) = real_prompts(smollm2(), [TOKENS])
@@ -137,8 +137,8 @@ def llama_cpp_scores(file: Path, tokens: list[int]) -> tuple[torch.Tensor, torch
 
 @pytest.mark.slow
 def test_vllm_s_client_measures_it(tmp_path: Path) -> None:
-    """Every request is answered, one at a time and several; no token is lost, and none is counted
-    that was not made, as by the text."""
+    """Every request is answered, one at a time and several at once. No token is lost, and only
+    tokens that were made are counted."""
     names = ("llama.cpp", "llama.cpp:auto:q4_0")
     candidates = [Candidate.parse(name) for name in names]
     plan = ServingPlan(Vllm(), smollm2(), candidates, "bfloat16", [48], 4, [1, 4], 12, 1)
@@ -153,7 +153,8 @@ def rms(values: torch.Tensor) -> float:
 
 
 def test_it_makes_the_same_tokens_of_a_text(tmp_path: Path) -> None:
-    """English, text that needs every rule, and what a benchmark client sends: random tokens."""
+    """llama.cpp's tokenizer agrees on English, on text that needs every rule, and on a benchmark
+    client's random tokens."""
     from transformers import AutoTokenizer
 
     checkpoint = smollm2()
@@ -177,7 +178,8 @@ plan = partial(conftest.plan, dtype="bfloat16")
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
-    """Servers in the order of their start; nothing runs, and the engine's log names two cores."""
+    """The servers that a test starts, in order. Nothing really runs, and the engine's log names two
+    cores."""
     servers: list[Server] = []
 
     def enter(server: Server) -> Server:
@@ -227,8 +229,8 @@ def test_a_full_disk_is_said_in_words(
 
 
 def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its own parameters: a slot for each request, room for the longest in whole steps of 256,
-    and a thread on each core, or as many as there are."""
+    """The server gets a slot for each request and room for the longest one, in steps of 256. It
+    gets a thread for each core, or as many as there are."""
     monkeypatch.setattr(machine, "usable_cores", lambda: 7)
 
     def told(context: int, cores: str) -> Any:
@@ -237,7 +239,7 @@ def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     free, bound = told(300, ""), told(256, "0, 2; 5")
     assert (free.n_parallel, free.n_ctx, bound.n_ctx) == (3, 3 * 512, 3 * 256)
-    assert not free.fit_params  # else memory would decide
+    assert not free.fit_params  # otherwise memory would decide
     for threads in (free.cpuparams, free.cpuparams_batch):
         assert (threads.n_threads, threads.mask_valid) == (7, False)
     for threads in (bound.cpuparams, bound.cpuparams_batch):

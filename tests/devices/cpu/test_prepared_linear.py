@@ -1,4 +1,5 @@
-"""Linear calls of the cpu device that repeat a checked one; a machine that lacks the extension."""
+"""Repeated linear calls on the cpu device, without repeated checks; also a machine without the
+extension."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def test_other_tensors_are_not_taken(
 def test_another_weight_at_the_same_address_is_not_taken(
     device: CpuDevice, packed: PackedWeight
 ) -> None:
-    """Memory of a freed weight may hold another one."""
+    """The memory of a freed weight may hold another one."""
     x = torch.ones(3, K, dtype=BF16)
     run(device, packed, x)
     shorter = PackedWeight(packed.data[:-64], None, None, None, *fields(packed))

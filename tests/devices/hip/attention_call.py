@@ -1,4 +1,4 @@
-"""Small calls of attention: as the GPU kernels take them, and as an engine makes them."""
+"""Small attention calls, in the forms of the GPU kernels and of engines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPLIT_BY_CHANNEL = ("B H D/x N x", "B H D N")
 
 
 def prepared(**changes: Any) -> KernelCall:
-    """A small call, prepared, with some arguments exchanged."""
+    """A small call, prepared for the GPU kernels, with some arguments replaced."""
     call = make(Case(((5, 5), (7, 7)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
     of = arguments(call, **{"scale": 0.5, "v_scale": 2.0, **changes})
     return attention.prepare(of, catalogue("gfx950"))
@@ -31,7 +31,7 @@ def prepared(**changes: Any) -> KernelCall:
 def paged(
     layout: str, block_size: int = 16, kv_dtype: torch.dtype = torch.bfloat16
 ) -> dict[str, Any]:
-    """What to exchange for keys and values in a cache of `layout` (tests/ops/layouts.py)."""
+    """Arguments that put keys and values into a cache of `layout` (tests/ops/layouts.py)."""
     lengths = ((5, 40), (7, 7))
     call = make(Case(lengths, 4, 2, 64, torch.bfloat16, kv_dtype, layout, block_size))
     names = ("query", "paged_kv", "seq_lens", "block_table")
@@ -39,7 +39,7 @@ def paged(
 
 
 class Call:
-    """A case as an engine has it: rows, a layer's tensors, and where its result goes."""
+    """A case in an engine's form: rows, a layer's tensors, and the tensor for the result."""
 
     def __init__(self, case: Case) -> None:
         self.made = make(case)
@@ -63,7 +63,8 @@ class Call:
         return made
 
     def check(self, lse: torch.Tensor | None = None, in_parts: bool = False) -> None:
-        """Compare `out` and `lse` with the reference; what no request owns is as it was, NaN."""
+        """Compares `out` and `lse` with the reference. Rows without a request must still hold
+        NaN."""
         want = expected_with(self.made, BF16, in_parts)
         owned = want.owned
         close("out", self.out[owned], want.out[owned], want.out_bound[owned])

@@ -26,7 +26,7 @@ def loaded() -> EmulatedLibrary:
 
 @pytest.fixture
 def library(loaded: EmulatedLibrary) -> Iterator[EmulatedLibrary]:
-    """Two devices, nothing allocated, nothing reported."""
+    """The library with two devices, nothing allocated and nothing reported."""
     loaded.reset("gfx950", 2)
     loaded.dll.hipGetLastError()
     yield loaded
@@ -35,11 +35,11 @@ def library(loaded: EmulatedLibrary) -> Iterator[EmulatedLibrary]:
 
 @pytest.fixture
 def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """torch's current stream of each device; to be exchanged."""
+    """torch's current stream of each device; a test may replace them."""
     return current_streams(library, monkeypatch)
 
 
 @pytest.fixture
 def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
-    """With gfx950's kernels, whose self-checks count as passed."""
+    """The hip device with gfx950's kernels, and their self-checks counted as passed."""
     return OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)

@@ -1,7 +1,7 @@
-"""The hip device over the emulated library: only the GPU is missing.
+"""The hip device on top of the emulated library: only the GPU is missing.
 
-torch's current device and streams are faked, and an address is asked of the emulator: a tensor of
-the host has none on a GPU.
+torch's current device and streams are faked. The emulator gives a tensor's address, since a tensor
+of the host has none on a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.devices.hip.hip_calls import stream
 
 
 class MappedMemory(GpuMemory):
-    """Tensors stay mapped until the test ends: a launch has not run when it returns."""
+    """Memory whose tensors stay mapped until the test ends: a launch returns before it has run."""
 
     tensors_on = "cpu"
     is_direct = False
@@ -31,7 +31,7 @@ class MappedMemory(GpuMemory):
         self.library = library
         self.index_of_all = index
         self.kept: list[Mapping[str, torch.Tensor]] = []
-        """As torch's allocator keeps the memory of a graph."""
+        """Tensors kept alive for a graph, as torch's allocator keeps them."""
 
     def torch_device(self, index: int) -> torch.device:
         return torch.device("cpu")
@@ -53,7 +53,7 @@ class MappedMemory(GpuMemory):
 
 
 class OnTheHost(HipDevice):
-    """The device as it is, its tensors in host memory."""
+    """The unchanged device, with its tensors in host memory."""
 
     def __init__(
         self, library: EmulatedLibrary, kernels: Catalogue, index: int = 0, **more: Any
@@ -63,7 +63,8 @@ class OnTheHost(HipDevice):
 
 
 class SynchronisesInChecks(OnTheHost):
-    """For self-checks: a tensor's `.cpu()` waits for its GPU, which the host's does not."""
+    """A device whose self-checks wait for the GPU. On a real GPU a tensor's `.cpu()` waits; for a
+    tensor on the host it does not."""
 
     def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
@@ -72,7 +73,8 @@ class SynchronisesInChecks(OnTheHost):
 
 
 def current_streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """torch's current stream of two devices, on the first of which it works; to be exchanged."""
+    """torch's current stream of two devices, of which the first is current; a test may replace
+    them."""
     current = {0: stream(library)}
     with library.current(1):
         current[1] = stream(library)

@@ -1,6 +1,7 @@
-"""Tensors in the emulated GPU's memory, as the launcher reads torch's: by DLPack's exchange table.
+"""Tensors in the emulated GPU's memory, for the launcher's reader of torch tensors, DLPack's
+exchange table.
 
-torch has no such tensors without a GPU, and these have what it never gives: byte offsets.
+Without a GPU, torch has no such tensors. These also have byte offsets, which torch never gives.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-MAJOR = 1  # of dlpack.h 1.3
+MAJOR = 1  # constants of dlpack.h 1.3
 ROCM = 10
 INT32 = (0, 32, 1)
 CAPSULE = b"dlpack_exchange_api"
@@ -52,7 +53,7 @@ TABLE.read = Read(read)
 
 
 def capsule() -> object:
-    """Of `TABLE`."""
+    """A Python capsule around `TABLE`."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -61,7 +62,7 @@ def capsule() -> object:
 
 
 class GpuTensor:
-    """int32 at `address` + `byte_offset` of GPU `index`; strides in elements."""
+    """An int32 tensor at `address` + `byte_offset` of GPU `index`, with strides in elements."""
 
     __dlpack_c_exchange_api__ = capsule()
 

@@ -1,4 +1,4 @@
-"""Capturing and replaying graphs on the emulated HIP library, as torch does on ROCm's."""
+"""Capture and replay of graphs on the emulated HIP library, in torch's way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.devices.hip.hip_calls import pointer
 
 
 class Mode(IntEnum):
-    """hipStreamCaptureMode."""
+    """Capture modes, the values of hipStreamCaptureMode."""
 
     GLOBAL = 0
     THREAD_LOCAL = 1
@@ -23,7 +23,7 @@ class Mode(IntEnum):
 
 
 class Graph:
-    """What is captured on `stream`: launched on it, as often as one likes."""
+    """A graph captured on `stream`, to be launched there any number of times."""
 
     def __init__(self, library: EmulatedLibrary, stream: int) -> None:
         self.library = library
@@ -33,23 +33,23 @@ class Graph:
 
     @contextmanager
     def capture(self, mode: Mode = Mode.GLOBAL) -> Iterator[None]:
-        """What is enqueued in here becomes the graph."""
+        """A context: work that is enqueued in it becomes the graph."""
         self.library.call("hipStreamBeginCapture", c_void_p(self.stream), mode)
         yield
         self.handle = end(self.library, self.stream)
         self.executable = instantiate(self.library, self.handle)
 
     def launch(self) -> None:
-        """Enqueue it."""
+        """Enqueues the graph."""
         self.library.call("hipGraphLaunch", c_void_p(self.executable), c_void_p(self.stream))
 
     def replay(self) -> None:
-        """Launch it, and wait."""
+        """Launches the graph, and waits for it."""
         self.launch()
         self.library.synchronise(self.stream)
 
     def node_types(self) -> list[int]:
-        """hipGraphNodeType of each node: 0 kernel, 1 copy, 2 fill, 4 graph."""
+        """The hipGraphNodeType of each node: 0 kernel, 1 copy, 2 fill, 4 graph."""
         count = c_size_t()
         self.library.call("hipGraphGetNodes", c_void_p(self.handle), None, byref(count))
         nodes = (c_void_p * count.value)()
@@ -59,7 +59,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of HK's, as an engine captures it: on the same tensors each time.
+    """A launch of HK's, captured the way an engine captures it: each time on the same tensors.
 
     Args:
         enqueue: makes it, and returns what it writes.
@@ -78,9 +78,12 @@ def check_replays(
     launch: Launch,
     others: Sequence[Mapping[str, torch.Tensor]],
 ) -> None:
-    """Capture `launch` on `stream`, the device's current one, and replay it with each of `others`
-    in the place of its tensors. A replay is one call of the HIP library: no Python of HK's runs."""
-    launch.enqueue()  # the kernel's first use, which no capture may be
+    """Captures `launch` on `stream`, the device's current one, and replays it with `others`.
+
+    Each of `others` replaces the contents of the launch's tensors. A replay is one call of the HIP
+    library: no Python of HK's runs.
+    """
+    launch.enqueue()  # the kernel's first use, never allowed in a capture
     library.synchronise(stream)
     ran = runs(library)
     graph = Graph(library, stream)
@@ -100,12 +103,12 @@ def check_replays(
 
 
 def runs(library: EmulatedLibrary) -> int:
-    """Launches that have run."""
+    """The number of launches that have run."""
     return sum(kernel["launches"] for kernel in library.report()["kernels"].values())
 
 
 def end(library: EmulatedLibrary, stream: int) -> int:
-    """End a capture; the handle of its graph."""
+    """Ends a capture, and returns the handle of its graph."""
     graph = c_void_p()
     library.call("hipStreamEndCapture", c_void_p(stream), byref(graph))
     return graph.value or 0

@@ -1,4 +1,4 @@
-"""The HIP functions that tests call and the product does not, and small kernels handed to it."""
+"""HIP functions that only tests call, and small kernels that are launched through them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAPTURE_IMPLICIT = 906
 
 
 def pointer(library: EmulatedLibrary, function: str, *arguments: object) -> int:
-    """Call a function whose first argument receives a handle or an address."""
+    """Calls a function whose first argument receives a handle or an address."""
     found = c_void_p()
     library.call(function, byref(found), *arguments)
     return found.value or 0
@@ -47,12 +47,12 @@ def event(library: EmulatedLibrary) -> int:
 
 
 def code(library: EmulatedLibrary, function: str, *arguments: object) -> int:
-    """What a function returns, as it is."""
+    """Calls a function, and returns its error code unchecked."""
     return int(getattr(library.dll, function)(*arguments))
 
 
 def read(library: EmulatedLibrary, address: int, count: int) -> list[int]:
-    """`count` 32-bit numbers of the device's memory; waits for the null stream."""
+    """Reads `count` 32-bit numbers from the device's memory, after a wait for the null stream."""
     host = (c_int * count)()
     size = c_size_t(ctypes.sizeof(host))
     library.call("hipMemcpy", host, c_void_p(address), size, DEVICE_TO_HOST)
@@ -60,7 +60,7 @@ def read(library: EmulatedLibrary, address: int, count: int) -> list[int]:
 
 
 COUNT = 100
-"""Numbers that a test fills, if it has no reason for another size."""
+"""The default number of values that a test fills."""
 
 
 def function(library: EmulatedLibrary, small: Catalogue, name: str) -> int:
@@ -95,7 +95,7 @@ def fill(
     on: int = 0,
     grid: int | None = None,
 ) -> None:
-    """Enqueue `fill`."""
+    """Enqueues the kernel `fill`."""
     values = fill_values(out, value, count)
     blocks = -(-count // BLOCK) if grid is None else grid
     library.launch(handle, (blocks, 1, 1), BLOCK, 0, on, FILL_STRUCT.pack(values))

@@ -24,14 +24,14 @@ __device__ void run(const Args& a) {
 """,
     info=INFO,
 )
-"""`results[i] = bytes` for i < steps, with the struct of the measuring kernels."""
+"""A kernel with the struct of the measuring kernels: `results[i] = bytes` for i < steps."""
 
 STRAY = Source(
     name="stray",
     body=FILL.body.replace("if (i < a.steps) ", ""),
     info=FILL.info,
 )
-"""The same without minding the end."""
+"""The same kernel without the check of the end."""
 
 WIDE = Source(
     name="wide",
@@ -48,7 +48,7 @@ __device__ void run(const Args& a) {{
 """,
     info=f'{{1, 1, 1, {WIDE_LDS}, 0, "measure", "test"}}',
 )
-"""`results[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
+"""A kernel that sets `results[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
 
 PLACE = Source(
     name="place",
@@ -61,7 +61,7 @@ __device__ void run(const Args& a) {
 """,
     info=INFO,
 )
-"""Each workgroup's place in y and z."""
+"""A kernel that writes each workgroup's place in y and z."""
 
 COUNT = Source(
     name="count",
@@ -74,11 +74,11 @@ __device__ void run(const Args& a) {
 """,
     info=INFO,
 )
-"""A loop of `steps` turns."""
+"""A kernel with a loop of `steps` turns."""
 
 
 def build_catalogue(folder: Path, tools: Toolchain) -> Catalogue:
-    """All of them, compiled into `folder`."""
+    """Compiles all of the kernels into `folder`, and returns their catalogue."""
     root = write(folder / "tree", FILL, STRAY, WIDE, PLACE, COUNT)
     build.build(ARCH, folder / "codeobjects" / ARCH, tools, root=root)
     return catalogue(ARCH, folder / "codeobjects")

@@ -1,4 +1,4 @@
-"""A call's arguments, as the GPU kernels take them, its cache's too; before anything runs."""
+"""Arguments of an attention call and of its cache for the GPU kernels, before anything runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_scales_of_an_fp8_cache(
     strides: tuple[int, int],
     factors: tuple[float, float],
 ) -> None:
-    """Numbers become those of the scores and of the output; tensors are handed over as they are:
+    """Numeric scales become part of the scales of scores and output. Tensors are passed on unread:
     they are on the GPU, and reading one would wait for it."""
     changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
     call = prepared(**changes, k_scale=k_scale, v_scale=v_scale)
@@ -80,7 +80,7 @@ def test_layouts_that_the_kernels_cannot_read() -> None:
 @pytest.mark.parametrize(
     ("name", "number", "stride", "most", "limit"),
     [
-        # a tile's byte offsets are 32 bits
+        # byte offsets in a tile are 32 bits
         ("query", "query_token", lambda n: (n, 64, 1), 2**26 - 8, 2**26),
         # a wave's rows are of all heads of a group: two to a KV head, of two bytes
         ("query", "query_head", lambda n: (256, n, 1), 2**29, 2**30),
@@ -101,7 +101,7 @@ def test_rows_that_lie_too_far_apart(
 
 
 def test_more_rows_than_a_grid_may_have_tiles() -> None:
-    """Two rows to a token, 128 to a tile."""
+    """Each token has two rows, and each tile 128."""
     shape = prepared().tensors["query"].shape
     most, more = (
         torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
@@ -125,7 +125,7 @@ def test_a_lone_token_may_have_any_stride() -> None:
 
 
 def test_values_of_another_size() -> None:
-    """Padded kernels, which are told both sizes; each tensor's rows are at least its own."""
+    """Padded kernels get both sizes; each tensor's rows are at least as long as its own."""
     for value_size in (128, 40):
         value = torch.zeros(12, 2, value_size, dtype=torch.bfloat16)
         call = prepared(value=value, out=value.new_zeros(12, 4, value_size))
@@ -158,7 +158,7 @@ def test_a_scale_past_float32(scale: float) -> None:
     ],
 )
 def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, why: str) -> None:
-    """Nothing of these sizes is touched."""
+    """Tensors of such sizes are never read, since the refusal comes first."""
     changes = paged(SPLIT_LAYOUTS[0])
     cache = changes["paged_kv"]
     block, head, outer, token, _, inner = cache.key.strides
@@ -171,7 +171,7 @@ def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, w
 
 
 def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
-    """As many elements as bytes: 8 more are not enough."""
+    """An element of an FP8 cache is one byte: a stride that is 8 elements longer is refused."""
     changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
     cache = changes["paged_kv"]
     block, head, *rest = cache.key.strides
@@ -206,7 +206,7 @@ def test_caches_that_the_kernels_cannot_read(layout: str, block_size: int, why: 
 
 @pytest.mark.parametrize("block_size", [1, 3])
 def test_rows_that_cannot_be_numbered(block_size: int) -> None:
-    """From a block to the next they must be a whole number of rows, of keys and values alike."""
+    """The distance between blocks must be a whole number of rows, of keys and values alike."""
     changes = paged("NHD, two tensors", block_size)
     cache = changes["paged_kv"]
     for far in (cache.key.strides[0] + 8, 2 * cache.key.strides[0]):
@@ -217,7 +217,7 @@ def test_rows_that_cannot_be_numbered(block_size: int) -> None:
 
 
 def test_blocks_that_lie_too_far_apart() -> None:
-    """Byte offsets of a block's rows are 32 bits; nothing of this size is touched."""
+    """Byte offsets of a block's rows are 32 bits; no tensor of such a size is ever read."""
     changes = paged("one [B,H,N,2D]")
     cache = changes["paged_kv"]
     far = replace(cache.key, strides=(1 << 31, *cache.key.strides[1:]))
@@ -228,7 +228,8 @@ def test_blocks_that_lie_too_far_apart() -> None:
 
 @pytest.mark.parametrize("group", [1, 8, 64, 1024])
 def test_a_step_s_rows_are_within_a_grid_and_a_division(group: int) -> None:
-    """Rows of a tile are divided by the group; row times group stays below 2^31 (divisor.hpp)."""
+    """The rows of a tile are divided by the group size; rows times group size stays below 2^31
+    (divisor.hpp)."""
     kernels = catalogue("gfx950").families["attention_prefill"]
     grouped = [entry for entry in kernels if entry.facts["mask"] == masks.NO_MASK]
     tokens = attention.most_tokens(grouped, group)

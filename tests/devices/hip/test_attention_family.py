@@ -1,4 +1,4 @@
-"""What the GPU kernels compute, and one reason for each thing that they do not."""
+"""The attention calls that the GPU kernels compute, and one reason for each refused call."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ SERVED = [
 
 @pytest.mark.parametrize(("request_", "keys", "mask"), SERVED)
 def test_served(request_: AttentionRequest, keys: str, mask: str, kernels: Catalogue) -> None:
-    """By the kernels whose facts are those of the request; the largest head is padded."""
+    """A request is served by the kernels with the same facts; the largest head is padded."""
     asked: list[Family] = []
 
     def usable(found: Family) -> Verdict:

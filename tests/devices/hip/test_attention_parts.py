@@ -1,4 +1,5 @@
-"""Attention whose keys workgroups share: what the operator and prepared launches make of a plan."""
+"""Attention with the keys of a row split into parts for several workgroups: the operator and
+prepared launches follow the plan."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Deal = Callable[[int, int], None]
 
 @pytest.fixture
 def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
-    """Let the planner answer so many parts of so many keys."""
+    """Makes the planner answer this number of parts, each of this many keys."""
 
     def chosen(number: int, keys: int) -> None:
         def choose(layer: Layer, *_: object) -> Choice:
@@ -41,14 +42,14 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
 
 
 class Shared(Call):
-    """Run by the operator, or from what was prepared."""
+    """A call whose keys are split, run by the operator or by a prepared launch."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.lse = nan(*self.out.shape[:2], dtype=torch.float32).T.contiguous()
 
     def run(self, device: OnTheHost, longest: int | None = LONGEST) -> torch.Tensor:
-        """By the operator."""
+        """Runs the call by the operator."""
         arguments = AttentionArguments(**self.made, out=self.out, lse=self.lse, max_seq_len=longest)
         device.run(arguments)
         device.library.synchronise(device.memory.stream(0))
@@ -86,8 +87,8 @@ BOTH = ["attention_prefill", "attention_merge"]
 def test_any_way_to_deal_the_keys(
     number: int, keys: int, longest: int, device: OnTheHost, deal: Deal
 ) -> None:
-    """Parts that have none included; the last one has what the others leave, also where the longest
-    is given as too short."""
+    """Some parts have no key, and the last one takes all keys that remain. The given longest length
+    may also be too short."""
     deal(number, keys)
     call = Shared(CASE.but(before=3, after=2))
     call.run(device, longest)
@@ -97,7 +98,8 @@ def test_any_way_to_deal_the_keys(
 
 @pytest.mark.parametrize("longest", [None, 0, LONGEST])
 def test_not_shared(longest: int | None, device: OnTheHost) -> None:
-    """What the host does not know, and what is too little: no part of the work is small enough."""
+    """Keys are not split if the host does not know the longest length, or if there is little
+    work."""
     call = Shared(CASE)
     call.run(device, longest)
     assert launched(device) == ["attention_prefill"]
@@ -105,7 +107,8 @@ def test_not_shared(longest: int | None, device: OnTheHost) -> None:
 
 
 def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal) -> None:
-    """Also of another step, in as many parts as suit that, and after one that is not shared."""
+    """A launch may also be for another step, with another number of parts, or follow one without
+    parts."""
     prepared = Shared(CASE).prepared(device)
     for number, case in ((3, CASE), (2, NEXT), (1, CASE), (4, NEXT)):
         deal(number, 128)
@@ -145,7 +148,8 @@ def test_what_else_is_shared(case: Case, mask: str, device: OnTheHost, deal: Dea
     ids=str,
 )
 def test_what_is_not_shared(changes: dict[str, Any], device: OnTheHost, deal: Deal) -> None:
-    """Windows at d=64, padded heads, capped and biased scores: kernels for parts have none."""
+    """Windows at d=64, padded heads, capped and biased scores: no kernel for parts computes
+    them."""
     deal(3, 64)
     call = Shared(CASE.but(**changes))
     call.run(device)

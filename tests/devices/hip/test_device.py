@@ -1,4 +1,4 @@
-"""The hip device itself: everything but the GPU under it is what production runs (device.py)."""
+"""The hip device itself: only the GPU below it differs from production (device.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KERNEL = selected("attention_prefill", dtype="bf16", head_size=64, keys="packed"
 
 
 def run(device: HipDevice, call: dict[str, Any], out: torch.Tensor, lse: torch.Tensor) -> None:
-    """The device's own method, as the operator calls it."""
+    """Calls the device's own method, as the operator does."""
     device.run(AttentionArguments(**call, out=out, lse=lse))
 
 
@@ -57,7 +57,7 @@ def test_a_forward_enqueues_and_waits_for_nothing(
 
 
 def test_no_first_use_in_a_graph_capture(library: EmulatedLibrary, streams: dict[int, int]) -> None:
-    """The self-check would break the capture; afterwards the kernel is checked and used."""
+    """A self-check would break a capture; after it, the kernel is checked and used."""
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     graph = Graph(library, streams[0])
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
@@ -72,7 +72,7 @@ def test_no_first_use_in_a_graph_capture(library: EmulatedLibrary, streams: dict
 
 
 def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
-    """HK_DEVICE=hip and a tensor that no GPU can read."""
+    """Under HK_DEVICE=hip, a tensor in host memory is refused: no GPU can read it."""
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     device = HipDevice(library, catalogue("gfx950"))
     assert "tensors on cpu with the device hip:gfx950" in device.verdict(LLAMA).why
@@ -92,7 +92,7 @@ def test_a_kernel_that_cannot_be_loaded_is_disabled(
 
 
 def test_a_damaged_index_is_a_refusal(library: EmulatedLibrary, tmp_path: Path) -> None:
-    """An operator's index is read when it is first asked for: the engine goes on without HK."""
+    """A damaged index, read on first use, is a refusal: the engine goes on without HK."""
     folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "codeobjects"))
     (folder / "gfx950" / "attention_prefill.json").write_text("{}")
     verdict = OnTheHost(library, catalogue("gfx950", folder)).verdict(LLAMA)
@@ -108,13 +108,13 @@ def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[in
     streams[0] = streams[1]
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
         run(device, call, out, lse)
-    streams[0] = 0x7F0000000010  # another runtime's
+    streams[0] = 0x7F0000000010  # a stream of another runtime
     with pytest.raises(HipError, match=r"hipStreamGetDevice: hipErrorContextIsDestroyed \(709\)"):
         run(device, call, out, lse)
 
 
 def test_merging(library: EmulatedLibrary) -> None:
-    """In place; a side that saw no key does not count, whatever it holds."""
+    """The merge is in place. A side without keys does not count, whatever it holds."""
     random = torch.Generator().manual_seed(0)
     a, b = torch.randn(2, 9, 3, 16, generator=random).to(BF16)
     lse_a, lse_b = torch.randn(2, 3, 9, generator=random)
@@ -133,7 +133,7 @@ def test_merging(library: EmulatedLibrary) -> None:
 
 @pytest.fixture
 def mapped(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedLibrary]:
-    """As if the emulated library were ROCm's."""
+    """The emulated library, found in the process as if it were ROCm's."""
     monkeypatch.setattr(hip, "mapped_library", lambda: library)
     hip_device.cache_clear()
     yield library

@@ -1,7 +1,7 @@
-"""The public operator under HK_DEVICE=emulated:gfx950: the code objects that ship, executed.
+"""The public operator under HK_DEVICE=emulated:gfx950, with the code objects that ship.
 
-Against the float64 reference, within what rounding explains (tests/ops/oracle.py), with NaN in
-every byte that must not matter.
+Results stay within the rounding bounds of a float64 reference (tests/ops/oracle.py). Every byte
+that must not matter holds NaN.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def library() -> Iterator[EmulatedLibrary]:
-    """Of the device that operators find."""
+    """The emulated library of the device that the operators use."""
     device = device_for("cpu")
     assert isinstance(device, HipDevice)
     found = device.library
@@ -109,7 +109,7 @@ def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) ->
 
 
 def test_strided_tensors(library: EmulatedLibrary) -> None:
-    """Query, key and value as slices of one fused projection, as engines hand them over."""
+    """Query, key and value are slices of one fused projection, as in engines."""
     call = make(case(((50, 50), (9, 9)), (4, 2), 64, BF16))
     fused = torch.cat([call[name].flatten(1) for name in ("query", "key", "value")], dim=1)
     query, key, value = fused.split([4 * 64, 2 * 64, 2 * 64], dim=1)
@@ -123,7 +123,8 @@ def test_strided_tensors(library: EmulatedLibrary) -> None:
 
 
 def test_little_to_do(library: EmulatedLibrary) -> None:
-    """No key: zeros. No token, or no request: no launch, and rows that nobody owns stay."""
+    """A row without a key is zero. Without tokens or requests there is no launch, and rows without
+    a request stay as they were."""
     check(make(case(((5, 0),), (2, 1), 64, BF16, causal=False)), weights_dtype=BF16)
     assert list(library.report()["kernels"]) == ["attention_prefill_bf16_d64_packed"]
     library.forget_report()
@@ -137,14 +138,15 @@ def test_little_to_do(library: EmulatedLibrary) -> None:
 
 
 def test_a_finding_is_an_error(library: EmulatedLibrary) -> None:
-    """Keys that a caller claims but does not have: on a GPU, somebody else's memory."""
+    """A caller claims keys that it does not have: on a GPU these would be somebody else's
+    memory."""
     call = make(case(((40, 40),), (2, 1), 64, BF16))
     call["key_start_loc"] = torch.tensor([0, 5000], dtype=torch.int32)
     with pytest.raises(EmulatorError, match=r"out-of-bounds.*attention_prefill_bf16_d64_packed"):
         attention_prefill(**call)
     assert library.report()["findings"] == []
     del call["key_start_loc"]
-    check(call, weights_dtype=BF16)  # and it goes on
+    check(call, weights_dtype=BF16)  # the device still works
 
 
 # --- what it does not serve -------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Generated calls under HK_DEVICE=emulated:gfx950: served right, or refused before anything ran."""
+"""Generated calls under HK_DEVICE=emulated:gfx950: each is computed rightly, or refused before
+anything runs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.ops.strategies import FP8_DTYPES, cases, generated
 
 BF16, F16 = torch.bfloat16, torch.float16
 APART = ("NHD, two tensors", "HND, two tensors")
-"""Rows of keys and of values of another size are not equally far apart."""
+"""Layouts with unequal distances between rows of keys and rows of values, if their sizes differ."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,7 +35,7 @@ def gfx950() -> Iterator[None]:
 @generated(examples=40)
 def test_any_call_is_served_or_refused(case: Case) -> None:
     """The operator never computes what `supports` refuses, nor refuses what it admits."""
-    if case.kv_dtype not in FP8_DTYPES:  # whose scales alone are tensors
+    if case.kv_dtype not in FP8_DTYPES:  # only FP8 has tensors for scales
         case = replace(case, k_scale="off", v_scale="off")
     apart = case.value_size not in (None, case.head_size) and case.block_size % 16
     if case.layout == "padded rows" or (apart and case.layout in APART):
@@ -51,7 +52,7 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
 
 
 def request_of(case: Case, cache: PagedKV | None) -> AttentionRequest:
-    """What an engine would ask before the call."""
+    """The request with which an engine asks `supports` before the call."""
     layout = case.layout or ""
     rows = not layout or layout.startswith(("NHD", "HND", "one ["))
     rows |= layout.startswith("CPU_ATTN") and case.block_size == 1  # a lone token, in either order

@@ -1,4 +1,4 @@
-"""HK's launches in a graph: captured once, replayed with other inputs, right each time."""
+"""Graphs of HK's launches: captured once, replayed with other inputs, right each time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAYERS = {
 }
 SPLIT = LAYERS["split"]
 WIDER = SPLIT.but(m=33, n=300)
-"""Its splits leave more sums."""
+"""A wider problem, whose splits leave more sums."""
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def device(library: EmulatedLibrary, streams: dict[int, int]) -> Iterator[OnTheH
 
 
 class LayerCall:
-    """A layer's call, on the current stream."""
+    """A linear layer's call on the current stream."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
         self.packed: PackedWeight = layer.pack()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All that the kernels read."""
+        """All tensors that the kernels read."""
         found = {"x": self.layer.x, **self.packed.tensors()}
         return found if self.layer.bias is None else {**found, "bias": self.layer.bias}
 
@@ -86,7 +86,7 @@ def test_replays(
 def test_a_graph_keeps_its_workspace(
     device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
-    """Calls outside of it, also of launches that need a larger one, change nothing."""
+    """Calls outside of the graph change nothing, even those that need a larger workspace."""
     captured, graph = LayerCall(make_layer(SPLIT)), Graph(library, streams[0])
     captured.enqueue()
     with graph.capture():
@@ -111,8 +111,8 @@ def test_a_graph_keeps_its_workspace(
 def test_a_layer_that_was_loaded_can_be_captured(
     case: Linear, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
-    """All that a first use waits for has been done: self-checks, also of what rounds activations,
-    and memory that stays."""
+    """Loading does all work that a first use would wait for. This includes self-checks, also of the
+    rounding of activations, and lasting memory."""
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     with always(device):
         layer = make_layer(case)
@@ -129,13 +129,14 @@ def test_a_layer_that_was_loaded_can_be_captured(
 E4M3 = torch.float8_e4m3fn
 LAYOUT = "NHD, two tensors"
 FIRST, SECOND = ((33, 33), (5, 5)), ((8, 8), (30, 30))
-"""As many tokens and requests: these are in the graph. Where a request ends is read anew."""
+"""Two steps with equal numbers of tokens and of requests, which a graph fixes. A replay reads anew
+where each request ends."""
 FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((30, 75), (8, 33))
-"""As many blocks, too."""
+"""Two steps with equal numbers of blocks, too."""
 
 
 def tensors_of(call: Call) -> dict[str, torch.Tensor]:
-    """All that the kernel reads."""
+    """All tensors that the kernel reads."""
     found = {name: value for name, value in call.made.items() if isinstance(value, torch.Tensor)}
     if "paged_kv" in call.made:
         found |= {"key cache": call.tensors[1], "value cache": call.tensors[2]}
@@ -143,12 +144,12 @@ def tensors_of(call: Call) -> dict[str, torch.Tensor]:
 
 
 def by_operator(device: OnTheHost, call: Call) -> Callable[[], object]:
-    """The first call of a layer."""
+    """The first call of a layer: it goes through the operator."""
     return lambda: attention_prefill(**call.made, out=call.out)
 
 
 def prepared(device: OnTheHost, call: Call) -> Callable[[], object]:
-    """As an engine's later layers are launched."""
+    """A later call of a layer: a prepared launch."""
     ready, step = call.prepared(device), call.step()
     return lambda: ready.launch(step, call.tensors)
 

@@ -1,5 +1,5 @@
-"""The emulated library behaves as ROCm's: errors, memory with exact bounds, streams, launches and
-their findings, and graphs, whose replays compute what was captured."""
+"""The emulated library behaves as ROCm's does. Tests cover errors, memory with exact bounds,
+streams, launches with their findings, and graphs with their replays."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_host_memory_is_registered_with_exact_bounds(
 
 
 def test_work_runs_when_it_is_waited_for(library: EmulatedLibrary, small: Catalogue) -> None:
-    """A host that does not wait sees the memory as it was: no launch is synchronous."""
+    """A host that does not wait sees the memory unchanged: no launch is synchronous."""
     host = (c_int * COUNT)()
     library.call("hipHostRegister", host, c_size_t(4 * COUNT), 0)
     device = pointer(library, "hipHostGetDevicePointer", host, 0)
@@ -132,8 +132,8 @@ def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_dynamic_lds_above_64_kib(known: bool, library: EmulatedLibrary, small: Catalogue) -> None:
-    """It needs its attribute. ROCm before 7 knows that for host functions only: it refuses it for a
-    module's, and no launch needs it."""
+    """A function needs an attribute to launch with so much dynamic LDS. ROCm before 7 has it for
+    host functions only: a module's function is refused it, and launches without it."""
     library.call("hkEmulatedModuleAttributes", int(known))
     out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
     argument = FILL_STRUCT.pack(fill_values(out, 0, BLOCK))
@@ -192,7 +192,8 @@ def test_a_finding_fails_the_next_wait_and_is_reported(
 
 
 def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:
-    """Counted, and nothing runs; for measuring what a launch costs its caller."""
+    """Such launches are counted and compute nothing. They serve to measure a launch's cost to its
+    caller."""
     out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
     fill(library, handle, out, 5)
     library.run_launches(False)
@@ -206,7 +207,7 @@ def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) ->
 
 
 KERNEL, COPY, FILL, GRAPH = 0, 1, 2, 4
-"""hipGraphNodeType."""
+"""Kinds of graph nodes, the values of hipGraphNodeType."""
 
 
 @pytest.fixture
@@ -215,12 +216,12 @@ def graph(library: EmulatedLibrary) -> Graph:
 
 
 def copied(library: EmulatedLibrary, to: object, source: object, on: int) -> None:
-    """Enqueue a copy of one number."""
+    """Enqueues a copy of one number."""
     library.call("hipMemcpyAsync", to, source, c_size_t(4), hip_calls.DEFAULT, c_void_p(on))
 
 
 def filled(library: EmulatedLibrary, to: int, value: int, on: int) -> None:
-    """Enqueue a fill of one number with the byte `value`."""
+    """Enqueues a fill of one number with the byte `value`."""
     library.call("hipMemsetAsync", c_void_p(to), value, c_size_t(4), c_void_p(on))
 
 
@@ -247,7 +248,7 @@ def test_nothing_runs_in_a_capture(
 def test_an_argument_is_that_of_the_capture(
     as_buffer: bool, library: EmulatedLibrary, small: Catalogue, graph: Graph
 ) -> None:
-    """Its bytes are copied: the host may write others into the same place at once."""
+    """A capture copies the argument's bytes: the host may overwrite them at once."""
     out, other = malloc(library, 4 * COUNT), malloc(library, 4 * COUNT)
     handle = c_void_p(function(library, small, "fill"))
     blocks = -(-COUNT // BLOCK)
@@ -266,7 +267,8 @@ def test_an_argument_is_that_of_the_capture(
 
 
 def test_a_replay_reads_the_memory_as_it_is_then(library: EmulatedLibrary, graph: Graph) -> None:
-    """Copies and fills in the order of the calls, the host's memory too."""
+    """A replay runs copies and fills in the order of the calls, and reads the host's memory
+    anew."""
     host, device, out = c_int(1), malloc(library, 4), malloc(library, 8)
     with graph.capture():
         copied(library, c_void_p(device), byref(host), graph.stream)

@@ -1,4 +1,4 @@
-"""The emulated library's captures: what each call does to them, with ROCm's numbers."""
+"""Captures in the emulated library: each call's effect on a capture, with ROCm's error numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.devices.hip.graph import Mode, end
 from tests.devices.hip.hip_calls import code, event, malloc, read, stream
 
 NONE, ACTIVE, INVALIDATED = range(3)
-"""hipStreamCaptureStatus."""
+"""States of a capture, the values of hipStreamCaptureStatus."""
 SIZE = c_size_t(4)
 
 
 def begin(library: EmulatedLibrary, mode: int = Mode.GLOBAL, non_blocking: bool = True) -> int:
-    """A stream that captures."""
+    """Begins a capture on a new stream, and returns the stream."""
     capturing = stream(library, non_blocking)
     library.call("hipStreamBeginCapture", c_void_p(capturing), mode)
     return capturing
@@ -30,12 +30,12 @@ def status(library: EmulatedLibrary, of: int) -> int:
 
 
 def ended(library: EmulatedLibrary, capturing: int) -> int:
-    """The code of ending the capture."""
+    """Ends the capture, and returns the error code."""
     return code(library, "hipStreamEndCapture", c_void_p(capturing), byref(c_void_p()))
 
 
 def fill(library: EmulatedLibrary, on: int, to: int) -> int:
-    """The code of enqueueing a fill."""
+    """Enqueues a fill, and returns the error code."""
     return code(library, "hipMemsetAsync", c_void_p(to), 1, SIZE, c_void_p(on))
 
 
@@ -75,7 +75,7 @@ WAITING: dict[str, tuple[int, tuple[object, ...]]] = {
     ),
     "hipMemset": (hip_calls.CAPTURE_IMPLICIT, (byref(c_int()), 0, SIZE)),
 }
-"""Calls that wait for the device, with the code while anything is captured."""
+"""Calls that wait for the device, with the error code while anything is captured."""
 UNSAFE: dict[str, tuple[object, ...]] = {
     "hipMalloc": (byref(c_void_p()), SIZE),
     "hipFree": (None,),
@@ -104,7 +104,7 @@ def test_waiting_for_the_device_ends_every_capture(
 
 
 def malloc_relaxed(library: EmulatedLibrary) -> int:
-    """As torch allocates in a capture."""
+    """Allocates in a capture the way torch does."""
     mode = c_int(Mode.RELAXED)
     library.call("hipThreadExchangeStreamCaptureMode", byref(mode))
     found = malloc(library, 4)
@@ -126,7 +126,8 @@ def test_unsafe_calls_end_what_is_not_relaxed(name: str, library: EmulatedLibrar
 
 
 def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibrary) -> None:
-    """Its work would come after what has not run; a stream of torch's is not blocking."""
+    """Work on the null stream would wait for captured work, which has not run. torch's streams are
+    not blocking."""
     device, done = malloc(library, 4), event(library)
     for enqueue in (
         lambda: fill(library, 0, device),
@@ -154,7 +155,7 @@ def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibra
 
 
 def fork(library: EmulatedLibrary, capturing: int) -> int:
-    """Another stream that waits for an event of it, and captures from then on."""
+    """Another stream: it waits for an event of `stream`, and is captured from then on."""
     forked, other = event(library), stream(library, True)
     library.call("hipEventRecord", c_void_p(forked), c_void_p(capturing))
     library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)

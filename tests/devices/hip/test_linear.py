@@ -1,6 +1,7 @@
-"""Linear layers and `quantize_fp8` through the hip device, launched in the emulator.
+"""Linear layers and `quantize_fp8` on the hip device, launched in the emulator.
 
-What they compute is tested by tests/ops and tests/kernels; here is what no operator shows.
+tests/ops and tests/kernels test the numbers. The tests here cover behaviour that no operator's
+result shows.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def device(library: EmulatedLibrary) -> HipDevice:
 
 
 def arguments(m: int, n: int, k: int) -> LinearArguments:
-    """Whole numbers in bfloat16, so that sums are exact; rows of x lie apart, NaN between them."""
+    """Arguments of a layer: whole numbers in bfloat16, so that sums are exact. The rows of x lie
+    apart, with NaN between them."""
     random = torch.Generator().manual_seed(m)
     wide = torch.full((m, k + 8), torch.nan, dtype=torch.bfloat16)
     x = wide[:, :k]
@@ -57,7 +59,7 @@ def weight_of(rows: torch.Tensor) -> PackedWeight:
 
 
 def matrix(weight: PackedWeight) -> torch.Tensor:
-    """The contract of csrc/include/hk/args/gemm.hpp, read backwards, with its padding."""
+    """A matrix, unpacked by the contract of csrc/include/hk/args/gemm.hpp, with its padding."""
     groups = -(-weight.n // 16)
     pieces = weight.data.view(torch.bfloat16).view(groups, -1, 16, 8)
     return pieces.transpose(1, 2).reshape(groups * 16, -1)
@@ -69,8 +71,7 @@ def exact(of: LinearArguments) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", [(1, 16, 8), (40, 72, 104), (257, 24, 64), (3, 40, 4096)])
 def test_a_launch(shape: tuple[int, int, int], device: HipDevice) -> None:
-    """Splits leave the workspace as they found it: a counter that stayed would end the next launch
-    early."""
+    """Splits leave the workspace unchanged: a leftover counter would end the next launch early."""
     of = arguments(*shape)
     for _ in range(2):
         of.out.fill_(torch.nan)
@@ -80,7 +81,7 @@ def test_a_launch(shape: tuple[int, int, int], device: HipDevice) -> None:
 
 
 class WrongWhereSplit(SynchronisesInChecks):
-    """A sum of splits is twice what it should be."""
+    """A device whose sums are twice too large if the depth is split."""
 
     def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
@@ -90,7 +91,8 @@ class WrongWhereSplit(SynchronisesInChecks):
 def test_the_self_check_splits_the_depth(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every kernel that may: what is right undivided is not enough."""
+    """The check splits every kernel that may be split: a kernel can be right undivided and wrong in
+    splits."""
     current_streams(library, monkeypatch)
     device = WrongWhereSplit(library, catalogue("gfx950"))
     for entry in KERNELS:
@@ -100,7 +102,7 @@ def test_the_self_check_splits_the_depth(
 def test_a_self_check_beside_a_capture_says_nothing_of_the_kernel(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another stream: waiting is not allowed. Later the kernel is checked again."""
+    """During a capture on another stream no wait is allowed. Later the kernel is checked again."""
     current_streams(library, monkeypatch)
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     begin = ("hipStreamBeginCapture", c_void_p(stream(library, non_blocking=True)))
@@ -138,7 +140,7 @@ def test_a_format_without_kernels() -> None:
 
 
 def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
-    """Rows of x that lie apart, NaN between them; each has a scale that is computed."""
+    """Rows of x that lie apart, NaN between them; the kernel computes a scale for each."""
     random = torch.Generator().manual_seed(m)
     x = torch.full((m, k + 8), torch.nan, dtype=dtype)[:, :k]
     x.copy_(torch.randn(m, k, generator=random))

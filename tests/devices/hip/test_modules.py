@@ -55,7 +55,7 @@ def test_one_module_per_device_and_code_object(
     assert len(loads) == 2
     kernels.launch(small.kernel("wide"), 0, 0, **fill_values(outs[0], 0, BLOCK))
     assert len(loads) == 3
-    another = replace(small.kernel("fill"), name="another")  # of the same code object
+    another = replace(small.kernel("fill"), name="another")  # in the same code object
     assert kernels.load(another, 0) is not kernels.load(small.kernel("fill"), 0)
     assert len(loads) == 3
     for index in (0, 1):
@@ -101,7 +101,7 @@ def test_a_code_object_that_is_not_the_catalogues(
     kernels, other = HipKernels(library), changed(small, path=path)
     with pytest.raises(CodeObjectError, match=message):
         fill(kernels, other, malloc(library, 4 * COUNT))
-    shutil.copy(small.kernel("fill").path, path)  # mended: nothing of the failure stays behind
+    shutil.copy(small.kernel("fill").path, path)  # repaired: nothing of the failure remains
     fill(kernels, other, malloc(library, 4 * COUNT))
 
 
@@ -115,7 +115,7 @@ def test_a_code_object_that_is_not_the_catalogues(
 def test_what_cannot_be_loaded(
     changes: dict[str, Any], message: str, library: EmulatedLibrary, small: Catalogue
 ) -> None:
-    """A symbol that is not there, and more LDS than there is."""
+    """A missing symbol is refused, and so is more LDS than there is."""
     kernels, other = HipKernels(library), changed(small, **changes)
     with pytest.raises(HipError, match=message):
         fill(kernels, other, malloc(library, 4 * COUNT))
@@ -123,6 +123,6 @@ def test_what_cannot_be_loaded(
 
 
 def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
-    """HIP wraps such a grid at 32 bits, and would leave tiles unwritten without an error."""
+    """HIP wraps a grid at 32 bits, and would leave tiles unwritten without an error."""
     with pytest.raises(ValueError, match=r"grid: 8388608 workgroups of 512 .* at most 8388607"):
         library.launch(0, (2**23, 1, 1), 512, 0, 0, b"")

@@ -1,4 +1,4 @@
-"""Launches that are prepared once per layer: what they compute, and what they refuse."""
+"""Attention launches that are prepared once per layer: their results and their refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kernels.catalogues import selected
 from tests.ops.cases import Case, make
 
 FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
-# as many blocks in both: an engine's cache has in every step
+# both have equally many blocks, since an engine's cache has a fixed number
 FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((17, 33), (2, 60), (9, 9))
 LAYOUT = "NHD, two tensors"
 
@@ -55,7 +55,7 @@ def narrow(lengths: Any, **more: Any) -> Case:
 def test_other_tensors_and_rows(
     of: Callable[..., Case], scales: dict[str, str], device: OnTheHost, streams: dict[int, int]
 ) -> None:
-    """What was prepared with one step computes the next, and waits for nothing."""
+    """A launch prepared with one step computes the next one, and waits for nothing."""
     first, second = (FIRST, SECOND) if of is packed else (FIRST_EXTENDS, SECOND_EXTENDS)
     before, now = (Call(of(lengths, **scales)) for lengths in (first, second))
     prepared = before.prepared(device)
@@ -80,7 +80,7 @@ def test_other_tensors_and_rows(
     ids=["narrow", "capped", "biased"],
 )
 def test_masks_are_the_layer_s(case: Case, device: OnTheHost, streams: dict[int, int]) -> None:
-    """However many tokens the next step has."""
+    """The mask of a layer stays the same for any number of tokens in the next step."""
     case = case.but(sinks=True)
     second = SECOND if case.layout is None else SECOND_EXTENDS
     before, now = (Call(each) for each in (case, case.but(lengths=second)))
@@ -92,14 +92,14 @@ def test_masks_are_the_layer_s(case: Case, device: OnTheHost, streams: dict[int,
 
 
 def apart(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values with as many others between them, along the last axis."""
+    """The same values, with as many others between them along the last axis."""
     wide = torch.full((*tensor.shape, 2), -7, dtype=tensor.dtype)
     wide[..., 0] = tensor
     return wide[..., 0]
 
 
 def within_wider_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A table's first columns, as an engine's views are."""
+    """The first columns of a wider table, like the views in engines."""
     wide = torch.full((len(tensor), tensor.shape[1] + 5), -7, dtype=tensor.dtype)
     wide[:, : tensor.shape[1]] = tensor
     return wide[:, : tensor.shape[1]]
@@ -120,7 +120,7 @@ def test_rows_that_are_views(
     device: OnTheHost,
     streams: dict[int, int],
 ) -> None:
-    """In a plan and in the operator's own launch."""
+    """Views work in a plan and in the operator's own launch."""
     call = Call(paged(FIRST_EXTENDS))
     prepared = call.prepared(device)
     given = view(call.made[name])
@@ -135,7 +135,7 @@ def test_rows_that_are_views(
     call.check()
     call.out.fill_(torch.nan)
     made = attention.prepare(AttentionArguments(**viewed, out=call.out), device.catalogue)
-    device.launch(made, 0)  # `made` keeps what was copied, as a GPU's allocator would
+    device.launch(made, 0)  # `made` keeps the copies alive, as a GPU's allocator would
     device.library.synchronise(streams[0])
     call.check()
 
@@ -143,7 +143,8 @@ def test_rows_that_are_views(
 def test_what_a_plan_does_not_know_is_not_prepared(
     device: OnTheHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log-sum-exp, other rows of keys; and all of it with a torch that cannot be read."""
+    """A log-sum-exp, or keys in other rows, is not prepared. Nothing is if torch's tensors cannot
+    be read."""
     call = Call(packed(FIRST))
 
     def prepare(**more: torch.Tensor) -> object:
@@ -189,7 +190,7 @@ CHANGES = {
 def test_what_was_not_prepared_for_is_not_launched(
     case: Case, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
 ) -> None:
-    """Be it query, key, value or out."""
+    """A query, key, value or out of another form is not launched."""
     call = Call(case)
     prepared, emulated = call.prepared(device), device.mapped.library
     for index in range(4):
@@ -213,7 +214,7 @@ def test_too_few_rows_are_not_launched(device: OnTheHost) -> None:
 
 
 def test_a_step_keeps_its_tensors(device: OnTheHost) -> None:
-    """Their addresses are derived from it: an engine may drop its views."""
+    """A step holds its tensors, since it keeps their addresses and an engine may drop its views."""
     call = Call(paged(FIRST_EXTENDS))
     step = call.step()
     assert call.prepared(device).launch(step, call.tensors)
@@ -230,7 +231,8 @@ def test_a_step_keeps_its_tensors(device: OnTheHost) -> None:
 def test_the_stream_is_torchs_of_the_moment(
     device: OnTheHost, streams: dict[int, int], library: EmulatedLibrary
 ) -> None:
-    """Not the one of the plan's making; and never one of another GPU."""
+    """The stream is torch's current one, not that of the plan's making, and never one of another
+    GPU."""
     call = Call(packed(FIRST))
     prepared, step = call.prepared(device), call.step()
     assert prepared.launch(step, call.tensors)
@@ -281,7 +283,7 @@ def test_rows_on_another_device_are_refused(device: OnTheHost) -> None:
 
 
 TILES = {256: 4, 128: 8, 64: 16}
-"""Of 512 tokens in one request, for each KV head: as many as its heads' rows fill."""
+"""Tiles per KV head of one request of 512 tokens, by the rows of a tile."""
 WHOLE = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed")
 KERNELS = tuple(
     replace(WHOLE, name=f"rows_{rows}", tile=replace(WHOLE.tile, rows=rows)) for rows in TILES
@@ -302,7 +304,7 @@ def test_the_tile_that_is_planned_of_those_that_pass_their_self_check(
     streams: dict[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is launched is known by its grid. What was prepared was for a step of another size."""
+    """The grid shows which kernel was launched. The preparation was for a step of another size."""
 
     def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
         return refused(f"{kernel.name} is wrong") if kernel.tile.rows in wrong else SERVED

@@ -1,5 +1,7 @@
-"""Launches of linear layers that are repeated: they compute what a first call of such tensors
-does, bit for bit, and what does not fit goes the way on which everything is checked.
+"""Repeated launches of linear layers, without repeated checks.
+
+They have the bits of a first call with such tensors. Tensors of another form take the path with all
+checks.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def repeat(layer: Layer, device: HipDevice) -> torch.Tensor | None:
 
 @every_case
 def test_other_tensors_of_the_same_layout(case: Case, device: HipDevice) -> None:
-    """Another layer's weight, bias and rows."""
+    """The launch takes another layer's weight, bias and rows."""
     first, other = make(case), make(case.but(seed=1))
     assert repeat(first, device) is None
     first.run()
@@ -88,7 +90,7 @@ def test_another_layout_is_another_call(changes: dict[str, object], device: HipD
 
 @pytest.mark.parametrize("activations", ["token", "tensor"])
 def test_codes_that_came_with_their_scales(activations: str, device: HipDevice) -> None:
-    """In one launch."""
+    """Codes with their own scales take one launch."""
     case = Case("fp8_e4m3fn", activations, "channel", n=40, k=256, out_dtype=torch.bfloat16)
     for m in (5, 1):
         for seed in (0, 1, 2):
@@ -104,7 +106,8 @@ def test_codes_that_came_with_their_scales(activations: str, device: HipDevice) 
 
 
 def test_a_bad_weight_gets_its_error(device: HipDevice) -> None:
-    """Of a layer that has been called: the launcher does not take what it was not prepared for."""
+    """After a valid call of the layer, a bad weight still gets its error: the launcher rejects
+    it."""
     layer = make(CASES["bf16"])
     layer.run()
     packed = layer.pack()
@@ -119,7 +122,7 @@ def test_a_bad_weight_gets_its_error(device: HipDevice) -> None:
 
 
 def test_a_copy_is_not_kept(device: HipDevice) -> None:
-    """Rows that the kernels cannot read where they are: each call copies its own."""
+    """Rows that the kernels cannot read in place are copied anew in each call."""
     case = CASES["bf16"].but(k=88, x_layout="columns apart")
     for seed in (0, 1):
         check(case.but(seed=seed))
@@ -135,7 +138,7 @@ def test_a_copy_is_not_kept(device: HipDevice) -> None:
 
 
 def test_tensors_that_overlap_are_not_kept(device: HipDevice) -> None:
-    """Nobody could say in which of them an address lies."""
+    """The address of an overlap could belong to either tensor."""
     layer = make(CASES["bf16"])
     m, k = layer.x.shape
     rows = torch.randn(m, k + 48).bfloat16()
@@ -155,7 +158,7 @@ def test_no_more_are_kept_than_fit(device: HipDevice, monkeypatch: pytest.Monkey
 
 
 def test_no_tensor_is_kept(device: HipDevice) -> None:
-    """Only how tensors lie."""
+    """A preparation keeps only the layout of tensors."""
     layer = make(CASES["fp8 by token, split"])
     packed = layer.pack()
     found = ops.linear(layer.x, packed)

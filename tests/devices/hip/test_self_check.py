@@ -1,4 +1,5 @@
-"""The self-check of a kernel: what passes it, what fails it, and what follows (self_check.py)."""
+"""The self-check of a kernel: passing results, failing results, and the consequences
+(self_check.py)."""
 
 from __future__ import annotations
 
@@ -29,12 +30,13 @@ from tests.ops.strategies import FP8_DTYPES
 
 @pytest.fixture
 def fresh(library: EmulatedLibrary, streams: dict[int, int]) -> SynchronisesInChecks:
-    """Which has checked nothing yet."""
+    """A device that has checked nothing yet."""
     return SynchronisesInChecks(library, catalogue("gfx950"))
 
 
 def operator_of(entry: KernelEntry) -> Any:
-    """Kernels for parts of the keys, and those that join these, are checked together."""
+    """The operator of a kernel. Kernels for parts of the keys and those that join the parts are
+    checked together."""
     if entry.operator == "attention_merge" or entry.facts.get("mask") in PARTS:
         return attention_parts
     return {"gemm": linear, "quantize_fp8": quantize_fp8}.get(entry.operator, attention)
@@ -68,7 +70,7 @@ def test_the_self_check_passes(entry: KernelEntry, fresh: SynchronisesInChecks) 
 def test_the_self_check_sees_another_kernel(
     right: dict[str, Any], wrong: dict[str, Any], fresh: SynchronisesInChecks
 ) -> None:
-    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
+    """The kernel for float16 in bfloat16's place in the catalogue gives wrong numbers."""
     bf16, f16 = selected(**right), selected(**{**right, **wrong})
     swapped = replace(bf16, symbol=f16.symbol)
     device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), swapped))
@@ -77,7 +79,7 @@ def test_the_self_check_sees_another_kernel(
 
 
 def test_a_kernel_that_fails_its_self_check_is_disabled(fresh: SynchronisesInChecks) -> None:
-    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
+    """The kernel for float16 in bfloat16's place in the catalogue gives wrong numbers."""
     whole = catalogue("gfx950")
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, symbol=f16.symbol)
@@ -94,7 +96,7 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(fresh: SynchronisesInChe
 
 
 def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
-    """The one that a small call would take computes wrong numbers: the other one serves."""
+    """The kernel for small calls computes wrong numbers, so another one serves them."""
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, name="wrong", symbol=f16.symbol, tile=replace(KERNEL.tile, rows=64))
     device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), wrong))
@@ -109,7 +111,7 @@ def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
 
 @pytest.fixture(scope="module")
 def wrong_kernels() -> Catalogue:
-    """A catalogue, whole and hashed, whose code computes another function."""
+    """A catalogue, whole and with right hashes, whose code computes another function."""
     return catalogue("gfx950", one_wrong_exponential())
 
 
@@ -127,7 +129,7 @@ def test_the_self_check_sees_one_wrong_instruction(
 
 
 class OneWrong(SynchronisesInChecks):
-    """One of the results is times `factor`, whatever the kernel wrote."""
+    """A device that multiplies one of the results by `factor`."""
 
     result, factor = "", 1.0
 
@@ -183,7 +185,8 @@ def test_a_kernel_is_checked_once_on_each_gpu(
 def test_the_scale_of_the_wrong_head_fails_the_self_check(
     scale: str, fresh: SynchronisesInChecks
 ) -> None:
-    """All heads by the first one's, as a kernel would that ignores which head it computes."""
+    """All heads are scaled by the first head's scale, like a kernel that ignores its head's
+    number."""
 
     class OfOneHead(SynchronisesInChecks):
         def launch(self, call: KernelCall, index: int) -> None:
@@ -196,13 +199,14 @@ def test_the_scale_of_the_wrong_head_fails_the_self_check(
 
 
 def test_the_self_check_has_its_problem_on_the_host(fresh: SynchronisesInChecks) -> None:
-    """An engine makes its GPU torch's default device: the reference stays where it is exact."""
+    """An engine makes its GPU torch's default device; the reference still runs on the host, where
+    it is exact."""
     with torch.device("meta"):
         assert fresh.verdict(LLAMA)
 
 
 class FaultsInChecks(OnTheHost):
-    """As a GPU that stops at the check: torch raises when it waits."""
+    """A device that stops at the check: torch raises an error when it waits."""
 
     def launch(self, call: KernelCall, index: int) -> None:
         raise RuntimeError("HIP error: an illegal memory access was encountered")

@@ -1,4 +1,4 @@
-"""The memory that launches of a stream share: how large, whose, and how long it lives."""
+"""The memory that launches of a stream share: its size, its owner, and its lifetime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def workspaces(library: EmulatedLibrary, streams: dict[int, int]) -> Workspaces:
 def test_it_is_as_large_as_the_largest_that_was_reserved(
     workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
-    workspaces.reserve(0, 0)  # by layers that never split
+    workspaces.reserve(0, 0)  # the workspaces of layers that never split
     assert workspaces.of(0, streams[0], 4).partial.nbytes == 4
     for size in (8 * KIB, 32 * KIB, 16 * KIB):
         workspaces.reserve(0, size)
@@ -53,7 +53,8 @@ def test_each_stream_of_each_gpu_has_its_own(
 def test_what_a_launch_has_got_lives_on(
     used: bool, workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
-    """A captured graph may hold its address. The rest is given back."""
+    """A captured graph may hold the address of a launch's workspace. All other memory is given
+    back."""
     workspaces.reserve(0, KIB)
     held = workspaces._of[0, streams[0]]
     if used:
@@ -68,8 +69,8 @@ def test_what_a_launch_has_got_lives_on(
 def test_a_weight_is_loaded_again_after_inference(
     workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
-    """torch refuses to write to what was made in inference mode outside of it. The counters are
-    zero again: an engine that slept has given its memory away."""
+    """torch refuses to write to a tensor of inference mode outside of it. The counters are zero
+    again, since an engine that slept has given its memory away."""
     with torch.inference_mode():
         workspaces.of(0, streams[0], KIB).arrived.fill_(1)
     workspaces.reserve(0, 2 * KIB)
@@ -82,7 +83,7 @@ def test_a_weight_is_loaded_again_after_inference(
 def test_the_spare_one_is_for_a_capture(
     workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
-    """Which also may need more than there is."""
+    """A capture that needs more than the spare workspace has is refused."""
     workspaces.reserve(0, KIB)
     graph = Graph(library, stream(library, non_blocking=True))
     with graph.capture(), pytest.raises(DeviceError, match="call it on that stream before"):

@@ -1,5 +1,5 @@
-"""Who computes a kind of layer: measured with stand-ins, kept, or given; and the rule, by hand-made
-times."""
+"""The choice between HK and the engine for a kind of layer: measured with stand-ins, kept, or
+given. The rule itself is tested with hand-made times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = (1, 8, 64, 512)
 
 @dataclass
 class FakeClock:
-    """A clock that only calls of a contest move."""
+    """A clock that only calls of a contest advance."""
 
     seconds: float = 0.0
 
@@ -36,22 +36,22 @@ class FakeClock:
 
 
 Cost = Callable[[int], Iterator[float]]
-"""Seconds of one call after another, for a number of rows."""
+"""The seconds of one call after another, for a number of rows."""
 
 
 def always(seconds: float, by_row: float = 0.0) -> Cost:
-    """Every call takes the same time."""
+    """Equal times: every call takes `seconds`."""
     return lambda rows: cycle([seconds + by_row * rows])
 
 
 def noisy(seconds: float, factors: Sequence[float]) -> Cost:
-    """Calls take the time multiplied by the factors in turn."""
+    """Noisy times: each call takes the time multiplied by the next of the factors."""
     return lambda rows: cycle([seconds * factor for factor in factors])
 
 
 @dataclass
 class StandIn:
-    """A contest whose calls move `clock`."""
+    """A contest whose calls advance `clock`."""
 
     clock: FakeClock
     ours: Cost
@@ -76,7 +76,7 @@ class StandIn:
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of measurements."""
+    """An empty folder of measurements."""
     monkeypatch.setenv("HK_CACHE_DIR", str(tmp_path / "kept"))
     restart(monkeypatch)
     return tmp_path / "kept"
@@ -84,14 +84,14 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock by which everything is timed."""
+    """The clock that times everything."""
     fake = FakeClock()
     monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: HostStopwatch(fake, running=fake))
     return fake
 
 
 def restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what this process knows, as a second start does."""
+    """Forgets what this process has decided, as a second start does."""
     monkeypatch.setattr(deciding, "process", deciding.Process())
     get_config.cache_clear()
 
@@ -185,8 +185,8 @@ def test_kinds_that_are_left_get_equal_parts_and_further_ones_half_of_the_rest()
 
 @pytest.mark.parametrize("making", [0.0, 0.7])
 def test_a_model_takes_no_more_than_its_seconds(making: float, clock: FakeClock) -> None:
-    """The kinds of a Llama, all large: rows that are too expensive are not measured. To make a
-    contest takes time, too: a layer's weight is packed for it."""
+    """All kinds of a Llama's layers are large, and rows that are too expensive are not measured.
+    Contests take time, too, since a layer's weight is packed for each."""
 
     def made(contest: StandIn) -> Contest:
         clock.seconds += making
@@ -243,7 +243,7 @@ def test_a_damaged_file_is_measured_again_and_replaced(
 def test_a_file_that_the_user_names_answers(
     clock: FakeClock, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one of another machine; kinds that it lacks are measured."""
+    """A named file answers even if another machine wrote it; kinds that it lacks are measured."""
     decide(KIND, StandIn(clock, always(2 * MS), always(MS)))
     (path,) = kept.glob("*.json")
     named = tmp_path / "named.json"
@@ -311,7 +311,8 @@ def test_rows_of_a_contest_ascend(rows: tuple[int, ...]) -> None:
 def test_what_a_busy_machine_measured_is_not_kept(
     kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It decides for this process, and the next start measures again."""
+    """A busy machine's measurement decides for this process alone: the next start measures
+    again."""
     clock = FakeClock()
     watch = HostStopwatch(clock, running=lambda: 0.0)
     monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: watch)
@@ -329,7 +330,7 @@ ATTENTION = replace(KIND, operator="attention")
 
 
 def times(**ratios: float) -> tuple[Times, ...]:
-    """The engine's time over HK's, by "m" and the number of rows."""
+    """Ratios of the engine's time to HK's, by "m" and the number of rows."""
     found = ((int(name[1:]), ratio) for name, ratio in ratios.items())
     return tuple(Times(rows=rows, ours=100.0, theirs=100.0 * ratio) for rows, ratio in found)
 

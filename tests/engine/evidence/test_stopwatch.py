@@ -1,4 +1,4 @@
-"""Both stopwatches, with stand-ins for the clock and a GPU's events."""
+"""Both stopwatches, with stand-ins for the clock and for a GPU's events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_thread_that_seldom_runs_is_disturbed(share: float, disturbed: bool) -
 
 @dataclass
 class Stream:
-    """A stand-in for a GPU's stream: what is enqueued, in order, with the time that it takes."""
+    """A stand-in for a GPU's stream: the enqueued work in order, each with its duration."""
 
     log: list[str] = field(default_factory=list)
     milliseconds: float = 0.0

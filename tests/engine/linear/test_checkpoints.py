@@ -1,4 +1,4 @@
-"""What a checkpoint for a layer must be: folds, reloads, scales of shards, names of tensors."""
+"""A layer's checkpoint: folded rotations, reloads, scales of shards, and names of tensors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def checkpoint(folder: Path, config: dict[str, Any] | None) -> str:
         (rotated(64), RECIPES["mxfp4"].quantization_config("mx", ["model.layers.0.x"], 64)),
         (MXFP6.quantization_config("mx", [], 32), MXFP6.quantization_config("mx", [], 32)),
         (rotated(64, ("self_attn.o_proj",)), rotated(64, ("self_attn.o_proj",))),
-        (ONLINE, None),  # rotated while it is loaded, again
+        (ONLINE, None),  # a reload is rotated, too
     ],
 )
 def test_alike(served: dict[str, Any], new: dict[str, Any] | None, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_each_shard_has_every_block_that_it_touches(
 
 
 def test_a_missing_scale_of_a_partial_block_is_named() -> None:
-    """Up's scale is missing: it shares its only block with gate, or has none that is set."""
+    """The up projection has a single block, a partial one, and its scale is not set."""
     shards, weight = Shards.of(layer_of([128, 64])), weight_of([128, 64])
     scales = torch.tensor([[1.0], [UNSET]])
     with pytest.raises(CheckpointError, match=r"0\.mlp\.up_proj\.weight_scale: not in the check"):
@@ -144,7 +144,7 @@ MERGED, SHARDED = (f"model.layers.0.self_attn.{name}.weight_scale" for name in (
 
 
 def test_names_are_those_of_the_last_load() -> None:
-    """Merged, then in shards: a layer of the second must not be taken for a merged one."""
+    """One load has a merged layer, the other has its shards: only names of the last load count."""
     for loaded, other in ((MERGED, SHARDED), (SHARDED, MERGED)):
         assert [name for name, _ in remember_names([(loaded, torch.ones(1))])] == [loaded]
         assert was_loaded(loaded)

@@ -1,5 +1,5 @@
-"""The hk_* methods' options, what their errors say, and what a layer then computes with; what the
-log says of layers on an emulated GPU."""
+"""Options of the hk_* methods, their errors, and the arithmetic of a layer that uses them. Also the
+log's lines about layers on an emulated GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ LAYER = "model.layers.1.self_attn.qkv_proj"
     ("k", "rotation"), [(32, 32), (64, 64), (96, 32), (128, 64), (192, 64), (576, 64), (40, 0)]
 )
 def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
-    """hk_mxfp4 while loading, with activations that are rounded, in blocks that fit the layer."""
+    """Only hk_mxfp4 rotates by default: while it loads, if activations are rounded, in blocks that
+    fit the layer."""
     rounding = "mx_rotated" if rotation else "mx"
     assert choose("hk_mxfp4", "").rounding(k) == (rounding, rotation)
     assert choose("hk_mxfp4", "", activations="none").rounding(k) == ("none", 0)
@@ -48,7 +49,7 @@ def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
 ROTATIONS = "0, 32, 64, 128"
 NOT_VALID: list[tuple[str, dict[str, Any], str]] = [
     *(("hk_mxfp4", {"head": head}, "one of 16, ") for head in ("fp8", 8, True, "bf16")),
-    # of a string each letter would be a pattern, and `*` ignores every layer
+    # each letter of a string would be a pattern, and `*` ignores every layer
     *(
         ("hk_mxfp4", {"ignore": ignore}, "a list of layer names or patterns")
         for ignore in ("*mlp*", "lm_head", [3], {"lm_head": True}, 0)
@@ -152,7 +153,7 @@ def test_rotated_as_by_quantize(
     dtype: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The layer of `--method rotated`, also where it is made a few rows at a time."""
+    """The layer is that of `--method rotated`, also if it is made a few rows at a time."""
     monkeypatch.setattr(online, "AT_ONCE", 3 * k)
     generator = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(n, k, generator=generator).to(dtype) for n in (40, 9))
@@ -168,7 +169,7 @@ def test_rotated_as_by_quantize(
     assert torch.equal(apply(layer, x), ops.linear(x, packed))
     exact = x.double() @ weight.double().T
     error = (apply(layer, x).double() - exact).norm() / exact.norm()
-    # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
+    # two independent rounding errors of at most 2^-2 of an element, e2m1's half step
     assert error < 2**0.5 / 4
 
 

@@ -1,6 +1,6 @@
-"""What packing takes beside a checkpoint's tensors, and what a layer's own weight leaves behind.
+"""Memory for packing beyond the checkpoint's tensors, and what remains of a layer's own weight.
 
-Peaks are of a process of its own, whose allocator gives back what is freed.
+Each peak is measured in a process of its own, with an allocator that returns freed memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Layer(torch.nn.Module):
 
 
 def test_what_is_freed_is_given_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allocator is asked each time that so much has been freed since, and not for each layer:
-    how much it would keep else depends on the C library and on what was freed before."""
+    """The allocator is asked to return memory after so much has been freed, not after each layer.
+    Otherwise the C library and earlier frees would decide how much it keeps."""
     asked: list[int] = []
     libc = SimpleNamespace(malloc_trim=asked.append)
     monkeypatch.setattr(packed_layer.ctypes, "CDLL", lambda name: libc)
@@ -106,8 +106,8 @@ print(json.dumps({"released": model(False), "kept": model(True), "one": one / we
 def test_a_model_is_packed_in_little_more_than_its_checkpoint(
     device: str, format: str, activations: str, programs: Programs
 ) -> None:
-    """Layer by layer, each released at once; and beside a large weight only some of its rows are in
-    memory a third time."""
+    """Layers are packed one by one, and each is released at once. Beside a large weight, only some
+    of its rows are in memory a third time."""
     found = json.loads(programs.check(PROGRAM, format, activations, HK_DEVICE=device))
     assert 1.0 < found["released"] < 1.3, "of the checkpoint"
     assert found["kept"] > 1.9, "a model whose tensors are not released would be seen"

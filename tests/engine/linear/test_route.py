@@ -1,4 +1,4 @@
-"""A layer's calls: counted, checked against the reference, and right after a check has failed."""
+"""A layer's calls: counted, checked against the reference, and right even after a failed check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N, K = 200, 64
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Check every call."""
+    """A function that makes HK_CHECK compare every call, and sets further variables."""
 
     def set_variables(**more: str) -> None:
         for name, value in {"HK_CHECK": "1", **more}.items():
@@ -41,7 +41,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def layer_of(weight: torch.Tensor, claimed: torch.Tensor | None = None) -> torch.nn.Module:
-    """A layer with `weight`; the reference is told that it is `claimed`."""
+    """A layer with `weight`; the reference is told that the weight is `claimed`."""
     layer = torch.nn.Module()
     told = weight if claimed is None else claimed
     attach(layer, pack_weight(weight, "bf16"), Original("a.b", told, "bf16", None, "none", None))
@@ -57,7 +57,8 @@ X = torch.randn(3, 2, K, generator=torch.Generator().manual_seed(1)).bfloat16()
 
 
 def test_a_weight_with_other_scales_is_refused_whole() -> None:
-    """What is attached again is copied over what compiled graphs hold."""
+    """A reattached weight is copied over the one that compiled graphs hold, so it must fit as a
+    whole."""
     weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(2))
     blocks, channels = (
         (codes, pack_weight(codes, "fp8_e4m3fn", scales), scales)
@@ -96,7 +97,8 @@ def test_calls_and_tokens_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_captured_calls_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in a run with metadata, which no engine calls a dummy run: full graphs are made so."""
+    """Captured calls are counted apart also in a run with metadata. Full graphs are captured in
+    such runs, and no engine calls them dummy runs."""
     layer = layer_of(weight_of())
     for is_dummy in (False, True):
         monkeypatch.setattr(route, "_dummy_runs", [lambda is_dummy=is_dummy: is_dummy])
@@ -109,7 +111,7 @@ def test_captured_calls_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_calls_are_counted_under_torch_compile() -> None:
-    """Python is traced once; what counts is inside the operator."""
+    """Python is traced once, so the counting is inside the operator."""
     layer = layer_of(weight_of())
     compiled = torch.compile(lambda x: apply(layer, x) * 2, backend="eager", fullgraph=True)
     for _ in range(3):
@@ -128,7 +130,7 @@ def test_the_operator_keeps_its_promises() -> None:
 
 
 def test_codes_are_compared_as_they_came(checked: Callable[..., None]) -> None:
-    """With the scales that came with them, which need not be those of the rows they stand for."""
+    """Codes are compared with the scales that came with them, even if these do not fit the rows."""
     checked(HK_STRICT="1")
     weight, scales = quantize_fp8(weight_of(), "channel")
     layer = torch.nn.Module()
@@ -180,7 +182,7 @@ def test_a_capture_is_not_compared(
 
 
 def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., None]) -> None:
-    """A layer whose output is 2% too large: this call and all later ones are the reference's."""
+    """A layer's output is 2% too large: the reference computes this call and all later ones."""
     checked()
     truth = weight_of(0.5)
     wrong = layer_of((truth.float() * 1.02).bfloat16(), claimed=truth)
@@ -197,7 +199,8 @@ def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., N
 
 
 def test_a_weight_that_another_layer_gets(checked: Callable[..., None]) -> None:
-    """The memory stays, and HK_CHECK finds the original; the first layer may get another weight."""
+    """A weight's memory stays, and HK_CHECK finds the original in it. The first layer may get
+    another weight."""
     checked(HK_STRICT="1")
     first, second = layer_of(weight_of()), layer_of(weight_of(3.0))
     held = first.hk_data
@@ -216,7 +219,7 @@ def test_a_weight_that_another_layer_gets(checked: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize("kind", ["tensor", "channel", "block", "mx"])
 def test_the_reference_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output features a few at a time, each with its own scales."""
+    """The reference computes a few output features at a time, each with its own scales."""
     monkeypatch.setattr(original, "REFERENCE_ROWS", 128)
     if kind == "mx":
         codes, scales = quantize_mx(weight_of(), "mxfp4")

@@ -1,6 +1,5 @@
-"""Launches of gemm kernels as they are timed on a GPU, on the emulated one: only the watch is not
-real, as nothing there takes time.
-"""
+"""Timed launches of gemm kernels, on the emulated GPU. Only the stopwatch is a stand-in, as nothing
+takes time there."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def device() -> HipDevice:
 
 
 def splitting(of: Format) -> tuple[KernelEntry, int]:
-    """A kernel, and how often it may split the depth: at least twice."""
+    """A kernel, and into how many splits it may divide the depth: at least two."""
     found = max(candidates(family(KERNELS, of), M, N, K, 256), key=lambda each: each.splits)
     assert found.splits > 1
     return found.entry, found.splits
@@ -46,8 +45,8 @@ def splitting(of: Format) -> tuple[KernelEntry, int]:
 def test_what_is_timed_are_the_launches_of_a_layer(
     of: Format, footprint: int, device: HipDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as the watch is to see, of this kernel and these splits, each with the next copy of
-    the weight; and they compute."""
+    """The stopwatch gets as many launches as it needs, of this kernel and these splits. Each takes
+    the next copy of the weight, and computes."""
     entry, splits = splitting(of)
     launched: list[KernelCall] = []
     launch = device.launch
@@ -85,7 +84,7 @@ def weight_bytes(of: Format) -> int:
 
 
 class PretendedCuda:
-    """torch.cuda, as far as launches are timed: every launch takes 2 us once it is warm."""
+    """A stand-in for torch.cuda in timing: every launch takes 2 us once it is warm."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -94,12 +93,12 @@ class PretendedCuda:
 
     def launch(self) -> None:
         if self.captured is None:
-            self.now += 1000  # nobody times what is launched outside of the graph
+            self.now += 1000  # nobody times launches outside of the graph
         else:
             self.captured.append(self.launch)
 
     def synchronize(self) -> None:
-        """Launches here end at once."""
+        """Returns at once: launches here end at once."""
 
     def CUDAGraph(self) -> PretendedCuda:
         return self
@@ -129,16 +128,17 @@ class PretendedEvent:
         self.at = self._cuda.now
 
     def synchronize(self) -> None:
-        """It has happened."""
+        """Returns at once: the event has happened."""
 
     def elapsed_time(self, end: PretendedEvent) -> float:
-        """Milliseconds."""
+        """The time between two events in milliseconds."""
         return (end.at - self.at) / 1e3
 
 
 @pytest.mark.parametrize("launches", [1, 24])
 def test_a_graph_s_replays_are_timed(launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Microseconds of one launch; neither what runs before the capture nor the first replay."""
+    """The result is microseconds of one launch. Neither the work before the capture nor the first
+    replay counts."""
     cuda = PretendedCuda()
     monkeypatch.setattr(torch, "cuda", cuda)
     assert gpu.by_graph([cuda.launch] * launches) == pytest.approx(2.0)

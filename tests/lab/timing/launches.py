@@ -1,4 +1,4 @@
-"""Small launches that several tests of the model read, traced and modelled once."""
+"""Small launches that several tests of the timing model read, traced and modelled once."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def modelled(kernel: str, shape: str, **changes: float) -> Modelled:
 
 @functools.cache
 def report(kernel: str, shape: str) -> Report:
-    """Without sensitivity."""
+    """The launch's report, without sensitivity."""
     return collect(shapes.parse(entry(kernel), shape), {}, sensitivity=False)

@@ -1,4 +1,4 @@
-"""The model's error is stated for every kernel, and is what the compared figures give."""
+"""The timing model's error is stated for every kernel, and equals that of the compared figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rms(errors: Iterable[float]) -> float:
 
 
 def hipkittens() -> dict[tuple[str, int], float]:
-    """Relative errors of its attention and GEMM, as they were modelled, by panel and size."""
+    """Relative errors of HipKittens' attention and GEMM in the model, by panel and size."""
     return {
         (panel.name, size): modelled / published - 1
         for panel in PANELS
@@ -77,7 +77,7 @@ TARGETS = {target.name: target for target in traffic.TARGETS}
 
 @functools.cache
 def modelled(name: str) -> float:
-    """A launch by itself, in the target's unit."""
+    """The modelled figure of one launch, in the target's unit."""
     target = TARGETS[name]
     entry = catalogue("gfx950", MEASURING).select("traffic", kernel=target.kernel)
     assert isinstance(entry, KernelEntry)
@@ -93,7 +93,7 @@ def test_the_error_of_what_memory_bounds() -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_document_has_what_is_modelled_now(name: str) -> None:
-    """The document's figures hold to their three digits."""
+    """The document's figures agree with the model to their three digits."""
     ((published, now),) = re.findall(
         rf"\| {name} \| ([\d.]+) / ([\d.]+) \|", DOCUMENT, re.IGNORECASE
     )

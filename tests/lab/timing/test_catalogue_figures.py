@@ -1,4 +1,4 @@
-"""The catalogue's modelled figures are what the model says today."""
+"""The catalogue's modelled figures are those of the present timing model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How parameters follow from what rows have found, and the file that holds them."""
+"""Parameters of the timing model, derived from measured rows, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def test_every_parameter_follows() -> None:
 
 
 def test_a_longer_matrix_wave_delays_only_while_the_vector_wave_lasts() -> None:
-    """Half of the step's 64 instructions are issued by then."""
+    """The matrix wave takes longer: half of the step's 64 instructions are issued when the vector
+    wave ends."""
     rows = ROWS | {"beside_both": found(36, 18, waves=(0, 4))}
     assert measured(rows).parameters["matrix_issue"] == pytest.approx(4)
 

@@ -15,7 +15,7 @@ from hk_backend.lab.timing import standard
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])
 def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -> None:
-    """Few rows are given small tiles, so that more units have some."""
+    """Few rows get small tiles, so that more compute units have some."""
     facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK, "padded": False}
     family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
     assert not isinstance(family, NoKernel)
@@ -26,7 +26,7 @@ def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -
 
 
 def test_the_planner_chooses_between_gemm_kernels() -> None:
-    """The same kernel and the same splits as a device would."""
+    """The choice has the kernel and the splits that a device would take."""
     family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")
     assert not isinstance(family, NoKernel)
     for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):

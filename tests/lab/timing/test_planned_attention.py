@@ -1,5 +1,5 @@
-"""How the planner deals rows and keys, by the timing model: against the best way, and the bar of an
-extend over a long context."""
+"""The planner's split of rows and keys, by the timing model: close to the best split, and within a
+bar for an extend over a long context."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHAPES = [
     shape("9/3", 1, 40, 600),
     shape("32/8", 2, 512, 0),
 ]
-"""The commit draws one for each head size."""
+"""Shapes, of which the commit draws one for each head size."""
 
 
 @functools.cache
@@ -55,12 +55,12 @@ BY_NAME = {name(each): each for each in SHAPES}
 
 
 def times(of: Shape, head_size: int) -> list[float]:
-    """Times by the timing model; the first is the choice's."""
+    """Times of the candidates by the timing model, the planner's choice first."""
     return [rival.clocked or math.nan for rival in explained(name(of), head_size).rivals]
 
 
 def cases() -> Iterator[Any]:
-    """Every shape with every head size; what the commit does not draw is slow."""
+    """Cases of every shape with every head size; those that the commit does not draw are slow."""
     drawn = draw("shapes").sample(SHAPES, len(HEAD_SIZES))
     for head_size, of in itertools.product(HEAD_SIZES, SHAPES):
         run = of == drawn[HEAD_SIZES.index(head_size)]
@@ -75,7 +75,7 @@ def test_the_choice_is_near_the_best_way(of: Shape, head_size: int) -> None:
 
 
 def test_an_extend_of_200_tokens_over_8000() -> None:
-    """8 query heads on 1 KV head, d=128: the bar is 20 us, without what the launches cost."""
+    """8 query heads share a KV head, d=128: the bar is 20 us, without the cost of the launches."""
     chosen = times(EXTEND, 128)[0]
     launches = 2 if explained(name(EXTEND), 128).rivals[0].facts["parts"] != 1 else 1
     assert chosen - launches * costs("gfx950").launch_microseconds <= 20

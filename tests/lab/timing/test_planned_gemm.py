@@ -13,13 +13,14 @@ from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.lab.bench.gemm.timers import Clock, Problem
 
 RATES = {"bf16": 1600e6, "fp8_channel": 3050e6, "fp8_block": 2600e6}
-"""FLOPs in a microsecond that each reaches at 8192^3, or a little more."""
+"""FLOPs in a microsecond that each format reaches at 8192^3, or a little more."""
 MEMORY_RATE = 6.5e6
-"""Bytes in a microsecond."""
+"""Memory's rate, in bytes per microsecond."""
 LARGEST = 1.4
-"""Largest ratio to the bar, 4 us + max(FLOPs / (0.75 of the rate), bytes / (0.9 of memory's))."""
+"""Largest ratio of a time to its bar. The bar is 4 us plus the larger of two times: FLOPs / (0.75
+of the rate), and bytes / (0.9 of memory's)."""
 SHAPES = ((128, 768, 4096), (512, 768, 4096), (512, 1280, 8192), (256, 4096, 14336))
-"""M, N, K. What the planner knows of reading ahead and of the sums of splits decides here."""
+"""Shapes (M, N, K) at which the planner's costs of reading ahead and of summing splits decide."""
 
 
 @functools.cache

@@ -1,5 +1,5 @@
-"""What a report says of a modelled launch: where the clocks of a workgroup go, what bounds it, its
-busiest unit, which numbers of the model it depends on, and its picture."""
+"""The report of a modelled launch: the clocks of a workgroup, its bound, and its busiest unit. Also
+the parameters that its figures depend on, and its picture."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SHAPE = "heads=2/1,tokens=256,causal"
 
 @pytest.fixture(scope="module")
 def effects_found() -> list[Effect]:
-    """The effects on the launch of `SHAPE`, nothing changed."""
+    """The effects of parameters on the launch of `SHAPE`, with nothing else changed."""
     return effects(traced(PACKED, SHAPE), {})
 
 
@@ -130,7 +130,7 @@ SHARES = {"matrix": 0.5, "vector": 0.45, "matrix issue": 0.02, "lds": 0.4, "hbm"
 
 
 def hand_made(units: dict[str, float], **changes: float) -> Modelled:
-    """100 us at 2 GHz, with nothing before them."""
+    """A hand-made result of the timing model: 100 us at 2 GHz, with nothing before the launch."""
     values: dict[str, Any] = {
         "microseconds": 100.0, "stream_microseconds": 100.0, "clock_ghz": 2.0, "clocks": 2e5,
         "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, "active": 256,

@@ -1,4 +1,4 @@
-"""`--shape`: what it means, and what it is refused for."""
+"""The option `--shape`: its meaning, and its refusals."""
 
 from __future__ import annotations
 

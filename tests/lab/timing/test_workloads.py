@@ -1,4 +1,4 @@
-"""Launches for the model say rightly how much each workgroup has to do."""
+"""The model's launches state rightly how much work each workgroup has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> Ke
 def executed(
     entry: KernelEntry, shape: attention.Shape
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each workgroup of a launch: the tiles that are counted, and what it executes."""
+    """Numbers for each workgroup of a launch: the tiles that are counted, and the executed
+    instructions."""
     launch = attention.launch(entry, shape)
     work = attention.workgroups(entry, shape).tiles
     assert len(work) == np.prod(launch.grid)
@@ -92,7 +93,7 @@ def test_useful_work_of_a_causal_shape() -> None:
     ("queries", "keys", "window"), [(4, 4, 2), (4, 9, 3), (4, 6, 4), (3, 5, 50), (1, 9, 1)]
 )
 def test_useful_work_within_a_window(queries: int, keys: int, window: int) -> None:
-    """The keys that the rows see, one by one; on the diagonal half."""
+    """The keys that the rows see are counted one by one; those on the diagonal count half."""
     seen = sum(min(window, 1 + row) for row in range(keys - queries, keys))
     half = sum(0.5 for row in range(keys - queries, keys) if row < window)
     shape = attention.Shape([queries], [keys], 2, 1, window=window)
@@ -117,7 +118,7 @@ def test_impossible_shapes_are_refused(shape: tuple, message: str) -> None:  # t
 
 @pytest.mark.parametrize("scale", ["token", "block", "given"])
 def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
-    """Rows that end in a tile: the workgroups at their end have less to do."""
+    """Rows end within a tile: the workgroups at their end have less to do."""
     entry = catalogue("gfx950").select("quantize_fp8", x="bf16", scale=scale)
     assert isinstance(entry, KernelEntry)
     shape = quantize.Shape(300, 3000)

@@ -19,7 +19,7 @@ BLOCK_KEYS, HEADS, CHANNELS = 16, 8, 128
 """Sizes of decode: tokens of a block, query heads of a key head, channels of a head."""
 NORM_CHANNELS = 2048
 ROTARY_ROWS = 32
-"""Number of rows of a workgroup of `rotary`."""
+"""Rows of a workgroup of `rotary`."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def cast_mxfp8(count: int) -> Problem:
 
 
 def rotary(heads: int, tokens: int) -> Problem:
-    """Rotary embedding of bf16 [heads, tokens, 128]; `heads`: those of all requests."""
+    """Rotary embedding of bf16 [heads, tokens, 128]; `heads`: the heads of all requests
+    together."""
     angles, rows = (tokens, CHANNELS // 2), heads * tokens
     arrays = {
         "x": buffers.zeros((rows, CHANNELS), np.uint16),

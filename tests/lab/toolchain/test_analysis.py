@@ -1,5 +1,5 @@
-"""What the analysis finds in compiled code, what an instruction costs beside LLVM's model, and what
-llvm-mca is given for a swap."""
+"""The analysis of compiled code: its findings, costs of instructions beyond LLVM's model, and the
+stand-in for a swap in llvm-mca's input."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_the_steady_loop_is_the_unmasked_one(
 
 
 def test_steps_are_counted_by_their_useful_work(tmp_path: Path, tools: Toolchain) -> None:
-    """Six matrix instructions, of which a step needs two and a half: two steps and a rest."""
+    """The loop has six matrix instructions, and a step needs two and a half: two steps and a
+    rest."""
     _, code = compile_kernel(tmp_path, kernel(PLAIN, tiles=6), tools)
     found = analysis.steady_loop(code, 5 * MFMA_FLOPS // 2)
     assert found is not None
@@ -178,7 +179,7 @@ def test_costs(text: str, flops: int, matrix: int) -> None:
 
 
 def mca(tools: Toolchain, text: str, *options: str) -> str:
-    """llvm-mca's report, as for the analysis."""
+    """llvm-mca's report, with the analysis' options."""
     return tools.run(
         "llvm-mca", "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={ARCH}", *options, stdin=text, timeout=60
     )
@@ -193,10 +194,10 @@ def mca(tools: Toolchain, text: str, *options: str) -> str:
     ],
 )
 def test_costs_are_llvm_s(tools: Toolchain, text: str) -> None:
-    """The passes that LLVM's model of the arch gives the unit."""
+    """The costs equal the passes that LLVM's model of the arch gives the unit."""
     report = mca(tools, text, "-iterations=1", "-resource-pressure=0")
     line = next(line for line in report.splitlines() if line.endswith(text.split(" ", 1)[1]))
-    passes = float(line.split()[2])  # of "[3]: RThroughput"
+    passes = float(line.split()[2])  # the column "[3]: RThroughput"
     instruction = Instruction(0, *text.split(" ", 1))
     assert clocks.matrix_clocks(instruction) == 4 * passes
 
@@ -214,15 +215,16 @@ NEIGHBOURS = [
 
 @pytest.mark.parametrize("lines", NEIGHBOURS, ids=str)
 def test_a_swap_takes_its_time(tools: Toolchain, lines: list[str]) -> None:
-    """What llvm-mca is given in place of a swap is timed like the swap, whatever is beside it."""
+    """The instructions that replace a swap in llvm-mca's input take the swap's time, beside any
+    others."""
     report = mca(tools, "\n".join(lines), f"-iterations={analysis.ITERATIONS}")
     found = analysis.CYCLES.search(report)
     assert found is not None
     cycles = analysis.loop_clocks(loop_of(*lines), ARCH, tools) * analysis.ITERATIONS / 4
-    assert abs(cycles - int(found[1])) <= 1  # of the last iteration
+    assert abs(cycles - int(found[1])) <= 1  # the end of the last iteration
 
 
 def loop_of(*lines: str) -> Loop:
-    """A loop around straight code, as the analysis sees it."""
+    """A loop around straight code, in the form that the analysis reads."""
     instructions = straight(*lines).instructions
     return Loop(0, frozenset({0}), instructions, instructions)

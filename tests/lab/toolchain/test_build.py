@@ -1,4 +1,4 @@
-"""The build: what it reads from a kernel, what it refuses to ship, what its index keeps."""
+"""The build of the kernels: its reading of a kernel's code, its refusals, and its index."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_facts_are_those_of_the_struct(tmp_path: Path, tools: Toolchain) -> None
 
 
 def test_spills_and_scratch_are_seen(tmp_path: Path, tools: Toolchain) -> None:
-    """128 live registers in the 64 that eight waves of a SIMD leave each."""
+    """128 registers are live, and eight waves of a SIMD leave each wave 64."""
     body = """
 struct Args { const float* x; float* y; int n; };
 __device__ void run(const Args& a) {
@@ -191,8 +191,8 @@ def test_the_compiler_refuses_an_arch_that_a_source_does_not_name(
 
 
 def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> None:
-    """One source changed and built: of another, of the same operator, the index keeps what it had;
-    a source that is gone leaves nothing."""
+    """One source is changed and built: the index keeps the records of another source of the same
+    operator. A source that is gone leaves nothing."""
     root = write(tmp_path, Source(name="a"), Source(name="b"), Source(name="gone"))
     folder = tmp_path / "out" / ARCH
     build.build(ARCH, folder, tools, root=root)
@@ -209,7 +209,8 @@ def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> N
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """Records of the index in a folder, by kernel; each is in the code object of its name."""
+    """The records of the index in a folder, by kernel; each kernel is in the code object of its
+    name."""
     index = json.loads((folder / "test.json").read_text())
     found = list(records(index))
     assert [code_object for code_object, _, _ in found] == [name for _, name, _ in found]
@@ -220,7 +221,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 
 def test_what_kernels_share_is_said_once(tmp_path: Path, tools: Toolchain) -> None:
-    """Whole records come back from it; a kernel of another tile states its tile alone."""
+    """Whole records are read back from the index. A kernel of another tile states its tile
+    alone."""
     root = write(tmp_path, Source(name="a"), Source(name="b"))
     other = Source(name="c", info='{4, 2, 3, 0, 0, "measure", "test"}')
     (root / SOURCES / "c.hip").write_text(other.text())
@@ -240,7 +242,7 @@ def test_what_kernels_share_is_said_once(tmp_path: Path, tools: Toolchain) -> No
 def test_a_run_is_repeated_for_another_code_alone(
     tmp_path: Path, tools: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comment changes no instruction; another operation does."""
+    """A comment changes no instruction, and so repeats no run; another operation does."""
     root = write(tmp_path, Source())
     folder, source = tmp_path / "out" / ARCH, root / SOURCES / "small.hip"
     text = source.read_text()

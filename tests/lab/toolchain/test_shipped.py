@@ -1,7 +1,8 @@
-"""What ships is what these sources and this compiler make.
+"""The shipped code objects are those that these sources and this compiler make.
 
-`make test` compiles one kernel of each source that the commit draws; the other sources are known by
-the digests of what each code object was compiled from. `make test-slow` compiles everything.
+`make test` compiles one kernel of each source that the commit draws. The other sources are compared
+by digests of the text that each code object was compiled from. `make test-slow` compiles
+everything.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ COMPILED_AGAIN = 2
 
 @pytest.fixture
 def makers(tools: Toolchain) -> None:
-    """Marks tests as `same_compiler`: skips them where another compiler made what ships."""
+    """Marks tests as `same_compiler`: they are skipped if another compiler made the code that
+    ships."""
     by = {entry.compiler for place in PLACES for entry in shipped(*place).values()}
     if by != {tools.version}:
         pytest.skip(f"the code objects are by {by}, here is {tools.version}")
@@ -76,7 +78,7 @@ def makers(tools: Toolchain) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The sources, in another folder."""
+    """A copy of the sources in another folder."""
     for folder in ("csrc/kernels", "csrc/include"):
         shutil.copytree(build.ROOT / folder, tmp_path / folder)
     return tmp_path
@@ -93,7 +95,7 @@ def test_there_are_kernels() -> None:
 
 @each_source
 def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str) -> None:
-    """Cheap: no compiler. Also the comments count, as they move lines."""
+    """The test is cheap, since it needs no compiler. Comments count, as they move lines."""
     now = sources.digest(folder / f"{name}.hip", build.ROOT, build.FLAGS)
     files = [
         index["code_objects"][name]
@@ -164,8 +166,8 @@ def test_same_compiler_same_bytes(copy: Path, tools: Toolchain) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Bytes of a file; of line tables what was compressed, as zlib's own bytes differ between its
-    versions."""
+    """The contents of a file to compare. Line tables are decompressed first, as zlib's bytes differ
+    between its versions."""
     data = path.read_bytes()
     return zlib.decompress(data) if path.suffix == ".lines" else data
 

@@ -189,7 +189,7 @@ def _hk_call(
 
 
 def _difference(out: torch.Tensor, expected: torch.Tensor) -> str:
-    """Why `out` differs from `expected` by more than rounding; empty if it does not."""
+    """Reason why `out` differs from `expected` by more than rounding; empty if it does not."""
     limit = 2 * tolerance(out.dtype)  # each of the two may differ this much from the exact result
     distance = (out.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1)
     largest = float(distance.max())

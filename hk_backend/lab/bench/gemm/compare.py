@@ -48,7 +48,7 @@ class PublishedCase:
 
 @dataclass
 class LaunchComparison:
-    """A case with the launch that serves it, or with the error for which it was not timed.
+    """A case with the launch that serves it, or with the error that prevented its timing.
 
     `source`: whether the time is measured or modelled.
     """

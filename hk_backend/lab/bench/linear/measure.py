@@ -163,7 +163,7 @@ def measure(
 
 
 def difference(out: torch.Tensor, x: torch.Tensor, weight: Weight) -> str:
-    """Why `out` differs from `x @ weight.T` by more than rounding; empty if it does not.
+    """Reason why `out` differs from `x @ weight.T` by more than rounding; empty if it does not.
 
     Only the first columns are compared. The limit allows for the rounding of the output and of K
     additions in float32, with errors of random signs.

@@ -44,7 +44,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     samples = sorted({*spread(work), min(1, len(work) - 1)})
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     shifts = {"row_shift": 31, "column_shift": 31}
-    # as gemm kernels want scales: those of one block of columns, of all rows, lie together
+    # gemm kernels read scales in this order: those of one block of columns lie together
     numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
     argument = pack_arguments(entry, **addresses, **numbers)
     return Launch(
