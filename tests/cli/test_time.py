@@ -24,6 +24,7 @@ from hk_backend.lab.bench.gpu import measure
 from hk_backend.lab.timing import calibration
 from hk_backend.lab.timing.measured import PARAMETERS, Measured
 from hk_backend.lab.timing.microbenchmarks import MicrobenchmarkResult, microbenchmarks
+from tests.processes import python
 
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
@@ -297,3 +298,12 @@ def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
         assert found.rows[name].clocks == dict.fromkeys(each, (64 + LOOP) / 64)
     assert found.rows["clock"].workgroups == gpu.compute_units
     assert 64 + LOOP <= found.rows["s_nop_0"].alone < 2 * (64 + LOOP)
+
+
+def test_a_user_s_environment_needs_no_package_that_builds_kernels() -> None:
+    code = (
+        "import sys; sys.modules.update(elftools=None, msgpack=None)\n"
+        "import hk_backend.cli.app, hk_backend.lab.timing.standard\n"
+        "import hk_backend.lab.bench.gemm.compare, hk_backend.lab.bench.gpu.measure\n"
+    )
+    python("-c", code, check=True)

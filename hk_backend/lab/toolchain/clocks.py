@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hk_backend.lab.toolchain.disassembly import Instruction
+if TYPE_CHECKING:  # the clock runs without the packages that read code objects
+    from hk_backend.lab.toolchain.disassembly import Instruction
 
 WAVE = 64
 
