@@ -2,7 +2,7 @@
 
 A file of `faults/` holds the faults of one room, each as a paragraph:
 
-    `hk_backend/kernels/grid.py: evaluate`         The file, and the definition.
+    `hk_backend/kernels/gemm_plan.py: tiles_of`    The file, and the definition.
     `the last workgroup is left out`               The fault, or the operator that made it.
     `-    return count`                            Text before, once in the definition.
     `+    return count - 1`                        Text after.

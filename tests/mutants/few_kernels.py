@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
@@ -43,6 +44,10 @@ def only(tree: Path, source: str, kernels: Collection[str]) -> str:
     text = compiler.find().run(
         "clang++", *build.FLAGS, "--offload-arch=gfx950", "-E", source, cwd=tree
     )
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if found[1] in kernels else "\n" * found[0].count("\n")
+
     for definition in KERNEL, INFO:
-        text = definition.sub(lambda found: found[0] if found[1] in kernels else "", text)
+        text = definition.sub(kept, text)
     return text

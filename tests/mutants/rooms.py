@@ -83,7 +83,8 @@ ROOMS = (
     Room("kernels", ("csrc/kernels/**/*", "csrc/include/hk/**/*"), 0, ("tests/kernels",)),
     Room("cpu", ("csrc/cpu/**/*",), 0,
          ("tests/ops/test_attention_shapes.py", "tests/ops/test_attention_masks.py", "tests/ops")),
-    Room("launcher", ("csrc/hip/*",), 0, ("tests/devices/hip", "tests/ops", "tests/cli")),
+    Room("launcher", ("csrc/hip/*",), 0,
+         ("tests/devices/hip", "tests/kernels/test_workgroups.py", "tests/ops", "tests/cli")),
     Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/lab/timing", "tests/tiles")),
 )  # fmt: skip
 """All rooms, those of Python first: a fault in them needs no compiler."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.models import ROOT
 from tests.mutants import results
 from tests.mutants.fault import Fault, StaleFaultError, definition, parse, read, written
 
@@ -31,6 +32,12 @@ a/b.py: Box.size
 a size too many
 -return 1
 +return 2"""
+
+
+def test_each_fault_has_its_place() -> None:
+    """Code that moves takes its faults along: a stale one is asked of no test."""
+    for each in read():
+        each.span((ROOT / each.file).read_text())
 
 
 def test_a_paragraph_is_read_and_written() -> None:

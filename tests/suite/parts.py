@@ -76,7 +76,7 @@ QUICK = Part(
         *("tests/ops/test_merge.py", "tests/ops/test_look_up.py"),
         *("tests/devices/hip/test_attention.py", "tests/devices/hip/test_emulated.py"),
         *("tests/kernels/test_catalogue.py", "tests/kernels/test_arguments.py"),
-        "tests/emulator/test_code_object.py",
+        *("tests/kernels/test_workgroups.py", "tests/emulator/test_code_object.py"),
         *("tests/quantize/test_refusals.py", "tests/cli/test_status.py"),
         *("tests/cli/test_doctor.py", "tests/cli/test_kernels.py"),
     ),
