@@ -151,7 +151,7 @@ def plan_batch(
         why_slower: for the query tokens of the longest of HK's rows, the reason why the parent is
             faster; empty if HK is. None: not measured.
         reads_back: whether tokens of the batch itself are read from the cache, if HK can read it.
-        serves: whether HK serves any layer; if not, there may be no device to plan for.
+        serves: whether HK serves any layer; if not, the rows are not planned.
     """
     starts = batch.starts
     split = split_rows(starts, batch.lengths, batch.is_prefilling, batch.drafts, cache_refusal)

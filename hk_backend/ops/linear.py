@@ -78,7 +78,8 @@ def linear_of_flat(
     if scales is not None and scales.dim() != 2 and weight[-1][3] == PER_TENSOR:
         scales = scales.reshape(-1, 1)
     *parts, ints = weight
-    key = (x.shape, x.stride(), x.dtype, out_dtype, bias is None, scales is None, *ints)
+    of_x = (x.shape, x.stride(), x.dtype, x.get_device())
+    key = (*of_x, out_dtype, bias is None, scales is None, *ints)
     calls = device.linear_calls
     found = calls.get(key)
     if found is not None:

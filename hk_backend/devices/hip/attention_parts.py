@@ -56,7 +56,7 @@ def in_parts(
         memory: float32 tensor of at least `workspace_bytes`.
     """
     of_parts, of_merge = kernels
-    out, sizes = call.tensors["out"], call.sizes
+    out = call.tensors["out"]
     tokens, heads, head_size = out.shape
     sums, partial = pieces(memory, parts.number * tokens * heads, head_size)
     own = numbers_of(parts, tokens, heads, head_size)
@@ -66,7 +66,6 @@ def in_parts(
         kernels=of_parts,
         tensors={**call.tensors, "out": partial, "lse": sums},
         numbers={**call.numbers, **strides, **own},
-        sizes={**sizes, "parts": parts.number},
     )
     names = {field.name for field in of_merge[0].arguments.fields}
     second = replace(
@@ -80,7 +79,6 @@ def in_parts(
         numbers={
             name: n for name, n in {**call.numbers, "parts": parts.number}.items() if name in names
         },
-        sizes={**sizes, "parts": parts.number},
     )
     return first, second
 

@@ -52,10 +52,16 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOnGpu:
-    """Values and choices that the launches of a step share on one GPU (`PrefillStep.derived`)."""
+    """Values and choices that the launches of a step share on one GPU (`PrefillStep.derived`).
 
-    step: PrefillStep
+    It does not name the step, which holds it: in a cycle its tensors would wait for the collector.
+
+    Args:
+        longest: `PrefillStep.longest`.
+    """
+
     whole: StepValues
+    longest: int | None
     _dealt: dict[Layer, tuple[Choice, StepValues]] = field(default_factory=dict)
 
     @classmethod
@@ -72,7 +78,8 @@ class StepOnGpu:
         }
         tensors = {**step.tensors(), "key_start_loc": starts}
         index = memory.index(starts)
-        found = cls(step, StepValues(OF_WHOLE, index, tensors, numbers, step.num_tokens))
+        values = StepValues(OF_WHOLE, index, tensors, numbers, step.num_tokens)
+        found = cls(values, step.longest)
         step.derived[memory] = found
         return found
 
@@ -80,10 +87,11 @@ class StepOnGpu:
         """The choice for such a layer, and the values that its launches take."""
         found = self._dealt.get(layer)
         if found is None:
-            step, values = self.step, self.whole
-            choice = layer.choose(step.num_tokens, step.num_requests, step.longest)
+            values = self.whole
+            tokens, requests = (values.numbers[name] for name in ("num_tokens", "num_requests"))
+            choice = layer.choose(tokens, requests, self.longest)
             if choice.parts.number > 1:
-                sizes = step.num_tokens, layer.heads, layer.head_size
+                sizes = tokens, layer.heads, layer.head_size
                 numbers = {**values.numbers, **numbers_of(choice.parts, *sizes)}
                 values = StepValues(OF_PARTS, values.index, values.tensors, numbers, values.rows)
             found = self._dealt[layer] = choice, values

@@ -142,11 +142,12 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
         "a_row": x.stride(0) if x.shape[0] > 1 else weight.k,
         "c_row": of.out.stride(0) if x.shape[0] > 1 else weight.n,
         "k": weight.k,
+        "splits": 1,
         "c_type": TYPES[of.out.dtype],
         "bias_type": 0 if bias is None else TYPES[bias.dtype],
         **_scale_strides(x_scales),
     }
-    sizes = {"m": x.shape[0], "n": weight.n, "splits": 1}
+    sizes = {"m": x.shape[0], "n": weight.n}
     work = Work(x.shape[0], "rows of linear layers")
     return KernelCall(family, tensors, numbers | sizes, sizes, work)
 
@@ -176,8 +177,7 @@ def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
     """The launch of one kernel with the depth of each tile split over `count` workgroups."""
     if count == 1:
         return call
-    sizes, splits = call.sizes, {"splits": count}
-    tiles = tiles_of(call.kernels[0], sizes["m"], sizes["n"])
+    tiles = tiles_of(call.kernels[0], call.sizes["m"], call.sizes["n"])
     room = sum_bytes(call.kernels[0], tiles, count)
     workspace = machine.workspace(room)
     own = {
@@ -187,8 +187,7 @@ def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
     return replace(
         call,
         tensors={**call.tensors, **own},
-        numbers={**call.numbers, **splits},
-        sizes={**sizes, **splits},
+        numbers={**call.numbers, "splits": count},
     )
 
 

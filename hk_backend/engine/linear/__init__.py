@@ -14,5 +14,7 @@
 `shared_table.py`: an embedding that looks up its rows in a packed head.
 `online.py`: a weight that is quantised while it is loaded.
 `contest.py`: decides by a contest whether HK or the engine computes a layer.
+`route.py`: a layer's call of `linear`, counted and checked.
+`kept.py`: layers keep their weights where new ones cannot be packed.
 `account.py`: after a model is loaded, counts and logs its layers.
 """

@@ -12,7 +12,7 @@ from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.original import Original
 from hk_backend.engine.linear.route import attach
 from hk_backend.engine.linear.shards import CheckpointError, Shards, name_of
-from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.ops import WeightError, quantize_fp8, quantize_mx
 from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.mx_scales import AT_ONCE, best_scales
 from hk_backend.ops.weight_codes import codes_under
@@ -29,8 +29,8 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
     The weight is rotated first if `options` say so.
 
     Raises:
-        CheckpointError: a number is not finite. In a reload the layer keeps its packed weight
-            instead (`hk_backend.engine.linear.kept`).
+        CheckpointError: a number is not finite, or its scale is not. In a reload the layer keeps
+            its packed weight instead (`hk_backend.engine.linear.kept`).
     """
     with or_kept(layer):
         check_finite(layer, weight)
@@ -38,7 +38,11 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
         codes, scales = quantised(weight, options.format, rotation)
         name = name_of(layer)
         original = Original(name, codes, options.format, scales, activations, None, rotation)
-        attach(layer, original.packed(), original)
+        try:
+            packed = original.packed()
+        except WeightError as error:
+            raise CheckpointError(f"{name}: {error}") from error
+        attach(layer, packed, original)
 
 
 def quantised(

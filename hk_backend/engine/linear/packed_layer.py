@@ -58,8 +58,8 @@ def pack_layer(
         scales: as the checkpoint holds them, also one for each shard of a merged layer.
         static: whether activations have a static scale, `layer.input_scale`, perhaps one for each
             shard.
-        names: the layer's names of the arguments "weight", "scales" and "input_scale" (default:
-            "weight", "weight_scale", "input_scale").
+        names: the layer's names of the arguments "weight" and "scales" (default: "weight",
+            "weight_scale").
 
     Raises:
         CheckpointError: a tensor is missing, or cannot be packed; the message has its checkpoint

@@ -11,4 +11,5 @@
 `caches.py`: the pool as HK writes and reads it.
 `pools.py`: how the KV pool stores keys and values.
 `parents.py`: the scales that each parent applies to an FP8 pool, and what it reads from it.
+`probe.py`: layers over a parent that computes nothing, for `hk-backend bench launch`.
 """

@@ -63,8 +63,9 @@ def plan_forward_batch(
     query_lens = batch.extend_seq_lens_cpu
     starts = None if query_lens is None else np.cumsum([0, *query_lens])
     refusal = off or refuse_batch(batch)
-    if refusal or starts is None:
+    if refusal:
         return PlannedBatch(batch, left_whole(refusal, starts))
+    assert starts is not None  # as `refuse_batch` holds
     pages = PageTable(batch, pool, req_to_token)
     lengths = np.diff(starts) + np.array(batch.extend_prefix_lens_cpu)
     # rows that verify drafts come in batches with a mode of their own

@@ -15,6 +15,8 @@
 `loading.py`: tensors named in errors, dummy weights, a weight update that fails.
 `reading.py`: packed weights that SGLang reads by name, to keep or to save them.
 `model.py`: after a model is loaded, counts the layers that HK serves, and says why not the others.
+`ignored.py`: merged layers that a checkpoint leaves unquantised.
+`stock.py`: SGLang's own method for a layer, and whether it computes here.
 `contract.py`: SGLang's classes and signatures that the route needs.
 `install.py`: installs the route once.
 """

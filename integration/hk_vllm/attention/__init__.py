@@ -10,4 +10,5 @@
 `layer.py`: for each layer, whether HK can serve it.
 `contest.py`: for each kind of layer, a measurement of whether HK or the parent is faster.
 `cache_forms.py`: how each parent stores keys and values.
+`probe.py`: layers over a parent that computes nothing, for `hk-backend bench launch`.
 """

@@ -15,6 +15,9 @@ The code shared with SGLang is in hk_backend.engine.linear.
 `loading.py`: tensors named in errors, models that are not saved.
 `quantization.py`: --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4.
 `model.py`: after a model is loaded, counts the layers that HK serves, and says why not the others.
+`codes.py`: activations that vLLM rounds to FP8 itself.
+`created.py`: the layer that is being created.
+`tied.py`: an LM head and an embedding with one table.
 `contract.py`: vLLM's classes and signatures that the route needs.
 `install.py`: installs the route once.
 """

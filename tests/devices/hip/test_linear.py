@@ -85,7 +85,7 @@ class WrongWhereSplit(SynchronisesInChecks):
 
     def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
-        call.tensors["c"].mul_(min(call.sizes["splits"], 2))
+        call.tensors["c"].mul_(min(call.numbers["splits"], 2))
 
 
 def test_the_self_check_splits_the_depth(

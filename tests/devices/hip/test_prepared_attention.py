@@ -228,6 +228,22 @@ def test_a_step_keeps_its_tensors(device: OnTheHost) -> None:
     assert all(each() is None for each in kept), "the control"
 
 
+def test_a_launched_step_is_freed_without_the_collector(device: OnTheHost) -> None:
+    """Engines make new tables for each step, and may switch the collector off."""
+    call = Call(paged(FIRST_EXTENDS))
+    step = call.step()
+    assert call.prepared(device).launch(step, call.tensors)
+    device.mapped.kept.clear()
+    table = weakref.ref(call.made.pop("block_table"))
+    gc.collect()
+    gc.disable()
+    try:
+        del step
+        assert table() is None
+    finally:
+        gc.enable()
+
+
 def test_the_stream_is_torchs_of_the_moment(
     device: OnTheHost, streams: dict[int, int], library: EmulatedLibrary
 ) -> None:

@@ -18,6 +18,7 @@ from hk_backend.engine.linear.contest import MODELLED_ROWS, decide_linear, say_m
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import Options, choose, is_ignored, known_options
 from hk_backend.engine.linear.route import apply
+from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
@@ -139,6 +140,14 @@ def test_mx_scales_are_rounded_to_even(format: str, largest: float, stands_for: 
     one[0, 5] = 1
     out = apply(layer, one)
     assert out[0].tolist() == [0, 0, 0, stands_for, 0, 0, 0, 0]
+
+
+def test_a_rotation_past_float32_is_refused_by_the_layer_s_name() -> None:
+    weight = torch.full((8, 64), 3e38)
+    layer = Layer()
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    with pytest.raises(CheckpointError, match=f"^{Layer.prefix}: scales: code 255"):
+        pack_online(layer, weight, choose("hk_mxfp4", ""))
 
 
 @pytest.mark.parametrize(

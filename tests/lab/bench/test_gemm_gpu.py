@@ -67,7 +67,7 @@ def test_what_is_timed_are_the_launches_of_a_layer(
     assert (timer.arch, timer.compute_units) == ("gfx950", device.compute_units(0))
     assert timer.microseconds(entry, splits, Problem(of, M, N, K)) == 7.5
     assert {call.kernels for call in launched} == {(entry,)}
-    assert {call.sizes["splits"] for call in launched} == {splits}
+    assert {call.numbers["splits"] for call in launched} == {splits}
     copies = [call.tensors["b"].data_ptr() for call in launched]
     assert len(copies) == 4
     assert copies == copies[:footprint] * (4 // footprint) + copies[: 4 % footprint]
