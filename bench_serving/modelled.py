@@ -15,7 +15,7 @@ from bench_serving.published import PANELS, Panel
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
 from hk_backend.kernels.entry import Fact
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.lab.timing import calibration, model, standard
+from hk_backend.lab.timing import calibration, family, model
 from hk_backend.lab.timing.busiest import Busiest, busiest
 from hk_backend.lab.timing.launch import trace
 
@@ -182,7 +182,7 @@ def run(
 def _row(case: ModelledCase) -> ModelledKernel:
     shape = case.panel.shapes[case.size]
     try:
-        entry, launch = standard.serving(case.kernels, shape, compute_units())
+        entry, launch = family.serving(case.kernels, shape, compute_units())
         found = model.time(trace(launch, threads=1))
     except (RuntimeError, ValueError) as error:
         return ModelledKernel(case, error=str(error))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hk_backend.lab.bench.gemm.published import BF16_SQUARES
-from hk_backend.lab.timing.standard import batch, square
-from hk_backend.lab.timing.workloads import attention, gemm
+from hk_backend.lab.timing.workloads import attention_prefill, gemm
+from hk_backend.lab.timing.workloads.attention_prefill.shape import batch
+from hk_backend.lab.timing.workloads.gemm import square
 
 HIPKITTENS = "HipKittens' repository (analysis/attn/fwd, analysis/bf16_gemm; November 2025)"
 AITER = "AITER's own table of its assembly kernel"
@@ -28,7 +29,7 @@ class Panel(NamedTuple):
     name: str
     operator: str
     facts: Mapping[str, str | int]
-    shapes: Mapping[int, attention.Shape | gemm.Shape]
+    shapes: Mapping[int, attention_prefill.Shape | gemm.Shape]
     source: str
     rates: Mapping[str, Rates]
     hipkittens_modelled: Rates = ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.lab.toolchain import sample_launch
+from hk_backend.lab.timing.workloads import gemm
 from tests import budget, starts
 from tests.budget import OVER_BUDGET
 from tests.models import ROOT
@@ -23,11 +23,11 @@ def pytest_configure(config):
 """
 LAUNCH = """
 from hk_backend.kernels import catalogue
-from hk_backend.lab.toolchain import sample_launch
+from hk_backend.lab.timing.workloads import gemm
 
 def test():
     entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
-    sample_launch.run(entry, sample_launch.gemm(entry))
+    gemm.launch(entry, gemm.small(entry)).run()
 """
 STARTS = """
 from tests.starts import Starts
@@ -68,7 +68,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 def test_wave_instructions_of_all_workers(session: pytest.Pytester) -> None:
     """Each worker alone is within the budget, both together are not."""
     entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
-    one = sample_launch.run(entry, sample_launch.gemm(entry)).counters.instructions
+    one = gemm.launch(entry, gemm.small(entry)).run().counters.instructions
     session.makeconftest(BUDGET.format(budget=2 * one - 1))
     session.makepyfile(test_one=LAUNCH, test_two=LAUNCH)
     found = session.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2")

@@ -11,6 +11,7 @@
 #include "hk/args/gemm.hpp"
 #include "hk/args/measure.hpp"
 #include "hk/args/quantize_fp8.hpp"
+#include "hk/args/rows.hpp"
 #include "hk/args/traffic.hpp"
 
 namespace hk::hip {
@@ -19,6 +20,7 @@ namespace {
 struct Function {
   size_t bytes;
   Workgroups (*workgroups)(const void*, TileSize);
+  bool more = false;  // whether an argument may go on after these bytes
 };
 
 // `flags`: what the kernels that share an argument struct differ in.
@@ -31,6 +33,14 @@ Function of_args() {
           }};
 }
 
+// For any argument that begins with the members of `Args`.
+template <class Args>
+Function of_first() {
+  Function found = of_args<Args>();
+  found.more = true;
+  return found;
+}
+
 const std::map<std::string, Function> kFunctions = {
     {"attention_prefill", of_args<AttentionPrefillArgs, false, false>()},
     {"attention_prefill_grouped", of_args<AttentionPrefillArgs, true, false>()},
@@ -40,6 +50,7 @@ const std::map<std::string, Function> kFunctions = {
     {"gemm", of_args<GemmArgs>()},
     {"quantize_fp8_rows", of_args<QuantizeFp8Args, true>()},
     {"quantize_fp8_tiles", of_args<QuantizeFp8Args, false>()},
+    {"rows", of_first<RowsArgs>()},
     {"measure", of_args<MeasureArgs>()},
     {"gemv", of_args<GemvArgs>()},
     {"decode", of_args<DecodeArgs>()},
@@ -60,13 +71,15 @@ GridFunction::GridFunction(const std::string& name, TileSize tile) : tile_(tile)
   if (found == kFunctions.end()) throw std::invalid_argument("grid: no function '" + name + "'");
   if (tile.rows < 1 || tile.columns < 1) throw std::invalid_argument("grid: an empty tile");
   bytes_ = found->second.bytes;
+  more_ = found->second.more;
   workgroups_ = found->second.workgroups;
 }
 
 Grid GridFunction::of(const void* argument, size_t bytes) const {
-  if (bytes != bytes_)
+  if (bytes < bytes_ || (bytes > bytes_ && !more_))
     throw std::invalid_argument("grid: an argument of " + std::to_string(bytes) +
-                                " bytes is not valid: expected " + std::to_string(bytes_));
+                                " bytes is not valid: expected " + std::to_string(bytes_) +
+                                (more_ ? " or more" : ""));
   const Workgroups found = workgroups_(argument, tile_);
   return {checked(found.x), checked(found.y), checked(found.z)};
 }

@@ -13,11 +13,12 @@ class GridFunction {
  public:
   // Throws if there is no function `name`, or the tile has no rows or columns.
   GridFunction(const std::string& name, TileSize tile);
-  // Workgroups in x, y and z. Throws unless each fits 32 bits, and the argument has the function's size.
+  // Workgroups in x, y and z. Throws unless each fits 32 bits, and the argument has a size of the function.
   Grid of(const void* argument, size_t bytes) const;
 
  private:
   size_t bytes_;  // of the argument
+  bool more_;     // whether it may be longer
   Workgroups (*workgroups_)(const void* argument, TileSize tile);
   TileSize tile_;
 };

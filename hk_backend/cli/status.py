@@ -162,9 +162,9 @@ def device_serves(route: str) -> Verdict:
         return SERVED
     import torch
 
-    from hk_backend.ops import LinearRequest, supports_linear
+    from hk_backend.ops import LinearRequest, supports
 
-    return supports_linear(LinearRequest(tensor_device(), torch.bfloat16, "bf16", 64, 64))
+    return supports(LinearRequest(tensor_device(), torch.bfloat16, "bf16", 64, 64))
 
 
 def engine_verdicts(route: str) -> dict[str, Verdict]:

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
-from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
-from hk_backend.terms.linear_arguments import (
-    LinearArguments,
-    LookUpArguments,
-    PackWeightArguments,
-    QuantizeFp8Arguments,
-    QuantizeMxArguments,
-)
 from hk_backend.terms.prefill_step import PrefillStep
-from hk_backend.terms.requests import AttentionRequest, LinearRequest
 from hk_backend.terms.verdict import Verdict
 
-Request = AttentionRequest | LinearRequest
-Arguments = (
-    AttentionArguments
-    | MergeArguments
-    | LinearArguments
-    | LookUpArguments
-    | PackWeightArguments
-    | QuantizeFp8Arguments
-    | QuantizeMxArguments
-)
+
+class Arguments(Protocol):
+    """The checked arguments of an operator's call: a dataclass of `hk_backend.terms`."""
+
+    operator: ClassVar[str]
+
+
+class Request(Protocol):
+    """A request to an operator before there are tensors (`hk_backend.terms.requests`)."""
+
+    operator: ClassVar[str]
+
+    @property
+    def device_type(self) -> str: ...
 
 
 class Device(Protocol):
     """Executes operators. There is one instance per process and kind of device."""
 
     name: str
-    linear_calls: dict[Hashable, Any]
-    """Prepared calls of `linear`, which `ops` keeps here because they end with the device."""
+    prepared_calls: dict[Hashable, Any]
+    """Prepared calls, which `ops` keeps here because they end with the device."""
 
     @property
     def weight_layout(self) -> str:

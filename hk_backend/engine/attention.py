@@ -17,7 +17,7 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.devices.base import Prepared
-from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
+from hk_backend.ops import AttentionRequest, attention_prefill, supports
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -34,7 +34,7 @@ LayerTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 def ask(request: AttentionRequest) -> Verdict:
     """Whether the configured device serves `request`. A missing or broken device is a refusal."""
     try:
-        return supports_attention(request)
+        return supports(request)
     except Exception as error:  # there is no device, or its extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Argument checks of the attention operators, which name what is wrong before anything is computed.
+"""Argument checks of `attention_prefill`, which name what is wrong before anything is computed.
 
 The checks read only shapes, dtypes, strides and devices. The executing device checks values, such
 as a block table that points past the cache, because reading them is free there.
@@ -11,7 +11,7 @@ import math
 import torch
 
 from hk_backend.ops.attention_envelope import DTYPES, FP8_DTYPES, MAX_HEAD_SIZE, is_head_size
-from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.paged_kv import PagedKV
 
@@ -75,30 +75,8 @@ def check_attention(of: AttentionArguments) -> None:
         elif not abs(factor) < math.inf:  # written as a comparison, which torch.compile can trace
             bad(name, factor, "a finite number, or a float32 tensor")
     value_size = of.stored()[1].shape[2] if of.paged_kv is None else of.paged_kv.value_size
-    _check_output("out", of.out, query, (*query.shape[:2], value_size))
-    _check_no_overlap("out", of.out)
-
-
-def check_merge(of: MergeArguments) -> None:
-    """Makes the checks of `merge_attention`.
-
-    Raises:
-        ValueError: naming the argument, its value and what would be valid.
-    """
-    first = of.output_a
-    if first.dim() != 3:
-        bad("output_a", tuple(first.shape), "the shape [tokens, num_heads, head_size]")
-    if first.dtype not in DTYPES:
-        bad("output_a", first.dtype, "bfloat16, float16 or float32")
-    check_no_grad(output_a=first, output_b=of.output_b, out=of.out)
-    _check_like("output_b", of.output_b, first)
-    _check_like("out", of.out, first)
-    _check_no_overlap("out", of.out)
-    for name, lse in (("lse_a", of.lse_a), ("lse_b", of.lse_b)):
-        expected = (first.shape[1], first.shape[0])
-        if lse.shape != expected or lse.dtype != torch.float32 or lse.device != first.device:
-            found = f"{lse.dtype} {tuple(lse.shape)} on {lse.device}"
-            bad(name, found, f"float32 {expected} on {first.device}")
+    check_output("out", of.out, query, (*query.shape[:2], value_size))
+    check_no_overlap("out", of.out)
 
 
 def _check_start_loc(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
@@ -188,11 +166,7 @@ def _check_vector(
         bad(name, tensor.device, f"the device of query, {query.device}")
 
 
-def _check_like(name: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
-    _check_output(name, tensor, like, tuple(like.shape))
-
-
-def _check_output(
+def check_output(
     name: str, tensor: torch.Tensor, like: torch.Tensor, shape: tuple[int, ...]
 ) -> None:
     if tensor.shape != shape or tensor.dtype != like.dtype or tensor.device != like.device:
@@ -200,7 +174,7 @@ def _check_output(
         bad(name, found, f"{like.dtype} {shape} on {like.device}")
 
 
-def _check_no_overlap(name: str, out: torch.Tensor) -> None:
+def check_no_overlap(name: str, out: torch.Tensor) -> None:
     """Checks that each axis, in the order of strides, steps past the whole span of the smaller
     ones."""
     if out.is_contiguous():

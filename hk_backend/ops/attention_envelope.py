@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from hk_backend.devices import verdict_of_device
 from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -20,15 +19,8 @@ def is_head_size(channels: int) -> bool:
     return channels % 8 == 0 and 8 <= channels <= MAX_HEAD_SIZE
 
 
-def supports_attention(request: AttentionRequest) -> Verdict:
-    """Whether the configured device serves `request`; if not, `why` is one line for a user."""
-    return _supports_any_device(request) and verdict_of_device(
-        request.device_type, lambda device: device.verdict(request)
-    )
-
-
-def _supports_any_device(request: AttentionRequest) -> Verdict:
-    """Checks the limits of the operator itself, whatever device executes it."""
+def limits(request: AttentionRequest) -> Verdict:
+    """Whether the operator itself, on any device, computes `request`."""
     if request.dtype not in DTYPES:
         return refused(f"dtype {request.dtype} is not one of bfloat16, float16, float32")
     kv_dtype = request.kv_dtype or request.dtype

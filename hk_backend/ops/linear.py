@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from hk_backend.devices import Device, device_for
-from hk_backend.ops.registry import define, watched
+from hk_backend.ops.linear_envelope import limits
+from hk_backend.ops.registry import declare, define, watched
 from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import LinearArguments
@@ -80,7 +81,7 @@ def linear_of_flat(
     *parts, ints = weight
     of_x = (x.shape, x.stride(), x.dtype, x.get_device())
     key = (*of_x, out_dtype, bias is None, scales is None, *ints)
-    calls = device.linear_calls
+    calls = device.prepared_calls
     found = calls.get(key)
     if found is not None:
         prepared, template = found
@@ -230,3 +231,4 @@ def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 SCHEMA = f"Tensor x, {WEIGHT_SCHEMA}, Tensor? bias, ScalarType out_dtype, Tensor? x_scales"
 define(f"linear({SCHEMA}) -> Tensor", _linear_impl, linear_shape)
+declare(linear, LinearArguments, limits=limits)

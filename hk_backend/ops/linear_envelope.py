@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from hk_backend.devices import verdict_of_device
 from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, Format
 
 
-def supports_linear(request: LinearRequest) -> Verdict:
-    """Whether the configured device serves `request`; if not, `why` is one line for a user."""
-    return _supports_any_device(request) and verdict_of_device(
-        request.device_type, lambda device: device.verdict(request)
-    )
-
-
-def _supports_any_device(request: LinearRequest) -> Verdict:
-    """Checks the limits of the operator itself, whatever device executes it."""
+def limits(request: LinearRequest) -> Verdict:
+    """Whether the operator itself, on any device, computes `request`."""
     format = FORMATS.get(request.format)
     if format is None:
         return refused(f"weight format {request.format!r} is not one of {', '.join(FORMATS)}")

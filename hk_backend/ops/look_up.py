@@ -8,7 +8,7 @@ import torch
 
 from hk_backend.devices import device_for
 from hk_backend.ops.linear import check_packed
-from hk_backend.ops.registry import define, watched
+from hk_backend.ops.registry import declare, define, watched
 from hk_backend.terms.checks import bad
 from hk_backend.terms.linear_arguments import LookUpArguments
 from hk_backend.terms.packed_weight import HOST_LAYOUTS, SCHEMA, PackedWeight
@@ -73,3 +73,4 @@ def _shape(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 
 define(f"look_up(Tensor ids, {SCHEMA}, ScalarType out_dtype) -> Tensor", _impl, _shape)
+declare(look_up, LookUpArguments)

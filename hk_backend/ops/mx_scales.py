@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hk_backend.ops.mx_elements import nearest
-from hk_backend.ops.quantize import quantize_mx
+from hk_backend.ops.quantize_mx import quantize_mx
 from hk_backend.reference.linear import mx_scale_values
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 

@@ -51,6 +51,8 @@ KINDS: dict[Any, Kind] = {
     torch.Tensor: Kind(("Tensor {}",)),
     torch.Tensor | None: Kind(("Tensor? {}",)),
     bool: Kind(("bool {}",)),
+    int: Kind(("int {}",)),
+    float: Kind(("float {}",)),
     int | None: Kind(("int? {}",)),
     float | None: Kind(("float? {}",)),
     float | torch.Tensor: Kind(("Tensor? {}", "float {}_number"), _flat_scale, _scale),

@@ -151,7 +151,7 @@ def test_the_clock_times_as_many_as_asked() -> None:
         ("bench --rounds 3", "--rounds: not with --device emulated:gfx950"),
         ("bench --weight-only", "--weight-only: not with --device emulated:gfx950"),
         ({"kernel": "attention_prefill"}, "KERNEL: 'attention_prefill' with --explain; valid: "),
-        ({"kernel": ""}, "KERNEL: '' with --explain; valid: gemm"),
+        ({"kernel": ""}, "KERNEL: '' with --explain; valid: attention, gemm"),
         ({"shape": "m=1,n=2"}, "--shape: k is missing; valid: k=NUMBER"),
         ({"shape": "tokens=1"}, "--shape: 'tokens=1' has no name of a size; valid: m, n, k"),
         ({"format": "int4"}, "--format: 'int4' is not one of bf16, "),

@@ -303,7 +303,7 @@ def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
 def test_a_user_s_environment_needs_no_package_that_builds_kernels() -> None:
     code = (
         "import sys; sys.modules.update(elftools=None, msgpack=None)\n"
-        "import hk_backend.cli.app, hk_backend.lab.timing.standard\n"
+        "import hk_backend.cli.app, hk_backend.lab.timing.shapes\n"
         "import hk_backend.lab.bench.gemm.compare, hk_backend.lab.bench.gpu.measure\n"
     )
     python("-c", code, check=True)

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.lab.toolchain.sample_launch import Sample, run
+from tests.kernels.emulated import run
 from tests.kernels.gemm_problem import Problem, in_blocks, scales_of_blocks
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -210,8 +210,8 @@ def launch(
         "a_scale_row": strides[0],
         "a_scale_step": strides[1],
     }
-    sample = Sample(there, {name: n for name, n in numbers.items() if name not in there})
-    report = run(entry, sample, seed)
+    others = {name: number for name, number in numbers.items() if name not in there}
+    report = run(entry, there, others, seed)
     return Product(problem, splits, c.matrix, report, c.others_untouched(), arrived)
 
 

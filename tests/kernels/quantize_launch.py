@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hk_backend import reference
 from hk_backend.kernels import KernelEntry
-from hk_backend.lab.toolchain.sample_launch import Sample, run
+from tests.kernels.emulated import run
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BLOCK = 128
@@ -72,7 +72,7 @@ def launch(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
         "scale_row": scales.stride(0),
         "scale_column": scales.stride(1),
     }
-    report = run(entry, Sample(arrays, {"x_row": stride, "m": m, "k": k, **numbers}), seed)
+    report = run(entry, arrays, {"x_row": stride, "m": m, "k": k, **numbers}, seed)
     assert torch.equal(whole.view(torch.uint8), before)
     return Outcome(codes, scales, report)
 

@@ -14,7 +14,8 @@ import pytest
 from hk_backend import _emulator
 from hk_backend.kernels import Fact, KernelEntry, arches, catalogue
 from hk_backend.kernels.masks import GROUPED
-from hk_backend.lab.toolchain import analysis, clocks, sample_launch
+from hk_backend.lab.timing.workloads.attention_prefill import launch, small
+from hk_backend.lab.toolchain import analysis, clocks
 from hk_backend.lab.toolchain.compiler import Toolchain
 from hk_backend.lab.toolchain.disassembly import Disassembly, parse
 from hk_backend.lab.toolchain.elf import Elf
@@ -127,7 +128,7 @@ def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolcha
 def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry) -> None:
     """The other tests judge one loop: here that loop does the work of a long run."""
     keys = 2048
-    report = sample_launch.run(entry, sample_launch.attention_prefill(entry, keys=keys))
+    report = launch(entry, small(entry, keys)).run()
     found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     executed = report.counters.executed
@@ -140,7 +141,7 @@ def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry) -> None:
 def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry) -> None:
     """Over a run of many steps, each access with published phases takes as many phases as it
     needs."""
-    report = sample_launch.run(entry, sample_launch.attention_prefill(entry))
+    report = launch(entry, small(entry)).run()
     assert not report.findings
     found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None

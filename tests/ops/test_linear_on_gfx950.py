@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hk_backend.devices import DeviceError
-from hk_backend.ops import LinearRequest, supports_linear
+from hk_backend.ops import LinearRequest, supports
 from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import KINDS, WEIGHT_LAYOUTS, X_LAYOUTS, Case, make, rotation_of
 from tests.ops.linear_oracle import check
@@ -67,7 +67,7 @@ def request_of(kind: tuple[str, str, str]) -> LinearRequest:
 
 def test_what_is_served_and_what_is_refused_are_all_kinds() -> None:
     for kind in KINDS:
-        verdict = supports_linear(request_of(kind))
+        verdict = supports(request_of(kind))
         assert bool(verdict) == (kind in SERVED), kind
         assert verdict or f"gfx950 has no kernels for {kind[0]} weights" in verdict.why
         if not verdict:
@@ -78,4 +78,4 @@ def test_what_is_served_and_what_is_refused_are_all_kinds() -> None:
 
 def test_rows_that_are_no_multiple_of_16_bytes() -> None:
     request = LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", 64, 72, "token", "channel")
-    assert supports_linear(request).why == "K = 72 is not a multiple of 16, 16 bytes of a row"
+    assert supports(request).why == "K = 72 is not a multiple of 16, 16 bytes of a row"

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from hk_backend.ops.quantize import SCALE_ROUNDINGS
+from hk_backend.ops.quantize_mx import SCALE_ROUNDINGS
 from hk_backend.reference.butterflies import rotated_float32
 from hk_backend.reference.linear import pack_bits
 from hk_backend.reference.rotation import ROTATIONS, hadamard, rotated

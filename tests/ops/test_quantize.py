@@ -16,7 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hk_backend import reference
 from hk_backend.devices import DeviceError
 from hk_backend.ops import quantize_fp8, quantize_mx
-from hk_backend.ops.quantize import GRANULARITIES, SCALE_ROUNDINGS
+from hk_backend.ops.quantize_fp8 import GRANULARITIES
+from hk_backend.ops.quantize_mx import SCALE_ROUNDINGS
 from hk_backend.reference.linear import positive_elements
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops.conftest import GPU, ISAS

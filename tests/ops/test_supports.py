@@ -18,8 +18,7 @@ from hk_backend.ops import (
     attention_prefill,
     linear,
     pack_weight,
-    supports_attention,
-    supports_linear,
+    supports,
 )
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS
@@ -72,8 +71,8 @@ def test_devices_that_do_not_serve(
     monkeypatch.setenv("HK_DEVICE", device)
     get_config.cache_clear()
     for verdict in (
-        supports_attention(replace(LLAMA, device_type=tensors)),
-        supports_linear(replace(LAYER, device_type=tensors)),
+        supports(replace(LLAMA, device_type=tensors)),
+        supports(replace(LAYER, device_type=tensors)),
     ):
         assert not verdict
         assert why in verdict.why
@@ -123,7 +122,7 @@ def test_the_verdict_is_what_the_operator_does(
         has_sinks=case.sinks,
         has_alibi=case.alibi,
     )
-    verdict = supports_attention(request)
+    verdict = supports(request)
     refusal = ""
     try:
         attention_prefill(**call)
@@ -162,17 +161,13 @@ REFUSED_LAYERS: dict[str, tuple[dict[str, object], str]] = {
 
 
 REASONS = [
-    *((supports_attention, LLAMA, *row) for row in REFUSED.values()),
-    *((supports_linear, LAYER, *row) for row in REFUSED_LAYERS.values()),
+    *((LLAMA, *row) for row in REFUSED.values()),
+    *((LAYER, *row) for row in REFUSED_LAYERS.values()),
 ]
 
 
-@pytest.mark.parametrize(
-    ("supports", "request_", "changes", "why"), REASONS, ids=[*REFUSED, *REFUSED_LAYERS]
-)
-def test_refuses_with_a_reason(
-    supports: Any, request_: Any, changes: dict[str, object], why: str
-) -> None:
+@pytest.mark.parametrize(("request_", "changes", "why"), REASONS, ids=[*REFUSED, *REFUSED_LAYERS])
+def test_refuses_with_a_reason(request_: Any, changes: dict[str, object], why: str) -> None:
     verdict = supports(replace(request_, **changes))
     assert not verdict
     assert why in verdict.why
@@ -216,5 +211,5 @@ def test_the_verdict_is_what_linear_does(
         )
     except ValueError as error:
         refusal = str(error)
-    verdict = supports_linear(request)
-    assert verdict.ok == (not refusal), f"supports_linear(): {verdict}; linear: {refusal!r}"
+    verdict = supports(request)
+    assert verdict.ok == (not refusal), f"supports(): {verdict}; linear: {refusal!r}"

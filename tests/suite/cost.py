@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hk_backend.kernels import catalogue
-from hk_backend.lab.toolchain import sample_launch
+from hk_backend.lab.timing.workloads.attention_prefill import launch, small
 
 if TYPE_CHECKING:
     from tests.suite.results import Results
@@ -78,10 +78,10 @@ class Meter:
 def emulator_speed(clock: Clock = time.process_time) -> float:
     """Wave instructions that the emulator executes in a processor second, on one core."""
     entry = catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
-    first, fixed = (sample_launch.attention_prefill(entry, keys=keys) for keys in (512, 16384))
-    sample_launch.run(entry, first)  # loads the code object and its line tables
+    first, fixed = (launch(entry, small(entry, keys)) for keys in (512, 16384))
+    first.run()  # loads the code object and its line tables
     begin = clock()
-    report = sample_launch.run(entry, fixed)
+    report = fixed.run()
     return report.counters.instructions / (clock() - begin)
 
 

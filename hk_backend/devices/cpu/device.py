@@ -1,30 +1,21 @@
-"""The cpu device: native host kernels (`csrc/cpu`) on torch CPU tensors."""
+"""The cpu device: native host kernels (`csrc/cpu`) on torch CPU tensors.
+
+Module `devices/cpu/<operator>.py` runs an operator, and prepares its calls if that saves time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
-from hk_backend.devices.base import Arguments, DeviceError, Request
-from hk_backend.devices.cpu import attention, linear
+from hk_backend.devices.base import Arguments, DeviceError, Prepared, Request
 from hk_backend.devices.cpu.extension import Extension
 from hk_backend.devices.cpu.isas import usable_isas, why_not
-from hk_backend.devices.cpu.prepared_linear import PreparedLinear
-from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.operators import part
 from hk_backend.terms.verdict import SERVED, Verdict, refused
-
-_OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
-    "attention_prefill": attention.prefill,
-    "merge_attention": attention.merge,
-    "linear": linear.linear,
-    "look_up": linear.look_up,
-    "pack_weight": linear.pack_weight,
-    "quantize_fp8": linear.quantize_fp8,
-    "quantize_mx": linear.quantize_mx,
-}
 
 
 class CpuDevice:
@@ -34,10 +25,10 @@ class CpuDevice:
         self.name = f"cpu:{isa}"
         self.weight_layout = isa
         self._extension = Extension(isa)
-        self.linear_calls: dict[Hashable, Any] = {}
+        self.prepared_calls: dict[Hashable, Any] = {}
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
-        return linear.packed_bytes(self._extension, format, n, k)
+        return self._extension.packed_bytes(format, n, k)
 
     def is_capturing(self) -> bool:
         return False
@@ -48,16 +39,17 @@ class CpuDevice:
         return SERVED
 
     def run(self, arguments: Arguments) -> None:
-        _OPERATORS[arguments.operator](self._extension, arguments)
+        operator = part("devices.cpu", arguments.operator)
+        if operator is None:
+            raise DeviceError(f"{self.name}: no {arguments.operator}")
+        operator.run(self._extension, arguments)
 
     def prepare(
         self, arguments: Arguments, tensors: Sequence[torch.Tensor | None]
-    ) -> PreparedLinear | None:
-        """Prepares linear layers alone."""
-        if not isinstance(arguments, LinearArguments) or arguments.x_scales is not None:
-            return None
-        kind = linear.kind_of(self._extension, arguments.weight, arguments.weight.activations)
-        return PreparedLinear.of(self._extension, arguments, kind)
+    ) -> Prepared | None:
+        prepare = getattr(part("devices.cpu", arguments.operator), "prepare", None)
+        prepared: Prepared | None = prepare and prepare(self._extension, arguments, tensors)
+        return prepared
 
 
 @cache

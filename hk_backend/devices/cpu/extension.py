@@ -20,6 +20,11 @@ class Extension:
         self.formats = dict(_cpu.Format.__members__)
         self.activations = dict(_cpu.Activations.__members__)
 
+    def packed_bytes(self, format: str, n: int, k: int) -> int:
+        """Bytes of a packed weight `[n, k]`."""
+        found: int = self.kernels.packed_bytes(self.isa, self.formats[format], n, k)
+        return found
+
 
 def address(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()

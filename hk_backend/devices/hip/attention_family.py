@@ -13,7 +13,6 @@ import torch
 from hk_backend.devices.hip.attention_mask import Masking, Refused
 from hk_backend.devices.hip.cache_form import BLOCK_TOKENS, VALID, form_of, form_of_cache
 from hk_backend.devices.hip.call import bad
-from hk_backend.devices.hip.operator import Usable
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -26,8 +25,8 @@ STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3"}
 """Fact `stored` by the dtype of keys and values."""
 
 
-def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Verdict:
-    """Whether a usable kernel computes `request`; if not, one line that says why."""
+def find(request: AttentionRequest, kernels: Catalogue) -> Family | Verdict:
+    """The kernels that compute `request`, or one line that says why there are none."""
     arch = kernels.arch
     if request.dtype not in DTYPES:
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
@@ -50,7 +49,7 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
             f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS} "
             f"of a cache with {_layouts(request)}"
         )
-    return usable(found)
+    return found
 
 
 def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:

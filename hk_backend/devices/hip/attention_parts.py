@@ -12,20 +12,19 @@ from dataclasses import replace
 
 import torch
 
-from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.attention_family import OPERATOR, STORED
+from hk_backend.devices.hip.attention_launch import prepare
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.operator import Machine, Problem, Way
+from hk_backend.devices.hip.operator import HipOperator, Machine, Problem, Way
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
 from hk_backend.kernels.attention_plan import TILE_KEYS, Parts
 from hk_backend.kernels.masks import ALIBI, ALL_KEYS, CAPPED, PART, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
-
-verdict, prepare, settle = attention.verdict, attention.prepare, attention.settle
+from hk_backend.terms.attention_arguments import AttentionArguments
 
 MERGE = "attention_merge"
-"""The operator of the kernels that join partial results."""
+"""Name in the catalogue of the kernels that join partial results."""
 SELF_CHECK = Parts(3, 4 * TILE_KEYS)
 """Parts of the self-check: one request's keys end in the first part, another's in the last."""
 FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc")
@@ -104,27 +103,36 @@ def workspace_bytes(rows: int, head_size: int) -> int:
     return rows * (8 + 2 * head_size)
 
 
-def self_check_problem(kernel: KernelEntry) -> Problem:
-    """The problem that a part or merge kernel must solve with its partner before its first use."""
-    dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
-    dtype = dtypes[str(facts["dtype"])]
-    stored = dtypes[str(facts.get("stored", facts["dtype"]))]
-    keys = str(facts.get("keys", PAGED))
-    size = int(facts["head_size"])
-    mask = str(facts.get("mask", PART))
-    return problem_of(dtype, stored, (size, size), keys, mask)
+class AttentionParts(HipOperator):
+    """Kernels for parts of the keys, and those that merge, which are checked with each other."""
+
+    def prepare(self, arguments: AttentionArguments, kernels: Catalogue) -> KernelCall:
+        return prepare(arguments, kernels)
+
+    def self_check_problem(self, kernel: KernelEntry) -> Problem:
+        dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
+        dtype = dtypes[str(facts["dtype"])]
+        stored = dtypes[str(facts.get("stored", facts["dtype"]))]
+        keys = str(facts.get("keys", PAGED))
+        size = int(facts["head_size"])
+        mask = str(facts.get("mask", PART))
+        return problem_of(dtype, stored, (size, size), keys, mask)
+
+    def ways(self, kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
+        def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
+            found = kernels_of(call, kernels)
+            assert found is not None
+            parts, merge = found
+            if kernel.operator == MERGE:
+                merge = (kernel,)
+            else:
+                parts = (kernel,)
+            tokens, heads, head_size = call.tensors["out"].shape
+            room = workspace_bytes(SELF_CHECK.number * tokens * heads, head_size)
+            memory = machine.workspace(room)["partial"]
+            return in_parts(call, SELF_CHECK, (parts, merge), memory)
+
+        return (way,)
 
 
-def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch such kernels: several parts, and a merge."""
-
-    def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
-        found = kernels_of(call, kernels)
-        assert found is not None
-        mine = [(kernel,) if kernel.operator == family[0].operator else family for family in found]
-        tokens, heads, head_size = call.tensors["out"].shape
-        room = workspace_bytes(SELF_CHECK.number * tokens * heads, head_size)
-        memory = machine.workspace(room)["partial"]
-        return in_parts(call, SELF_CHECK, (mine[0], mine[1]), memory)
-
-    return (way,)
+PARTS = AttentionParts()

@@ -1,6 +1,7 @@
 """The hip device: the code objects of the catalogue on an AMD GPU, through HIP's module API.
 
-The emulated device (emulated.py) is the same class with another library and another memory.
+Module `devices/hip/<operator>.py` says how a GPU computes an operator (operator.py). The emulated
+device (emulated.py) is the same class with another library and another memory.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Any
 
 import torch
 
-from hk_backend.devices.base import Arguments, DeviceError, Request
-from hk_backend.devices.hip import attention, attention_parts, linear, pack_weight, quantize_fp8
+from hk_backend.devices.base import Arguments, DeviceError, Prepared, Request
+from hk_backend.devices.hip import weight_layout
 from hk_backend.devices.hip.call import KernelCall, bad
-from hk_backend.devices.hip.dealing import Layer
 from hk_backend.devices.hip.library import (
     HipError,
     HipLibrary,
@@ -24,48 +24,18 @@ from hk_backend.devices.hip.library import (
     mapped_library,
 )
 from hk_backend.devices.hip.memory import GpuMemory, Memory
-from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
-from hk_backend.devices.hip.operator import Machine, Operator
-from hk_backend.devices.hip.prepared_attention import (
-    PreparedAttention,
-    can_prepare,
-    prepare_attention,
-)
-from hk_backend.devices.hip.prepared_linear import PreparedLinear, prepare_linear
+from hk_backend.devices.hip.operator import HipOperator, Machine
 from hk_backend.devices.hip.recording import reads_tensors
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
-from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.linear_arguments import (
-    LinearArguments,
-    PackWeightArguments,
-    QuantizeFp8Arguments,
-)
-from hk_backend.terms.requests import LinearRequest
+from hk_backend.operators import part
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
 
-OPERATORS: dict[str, Operator] = {
-    "attention_prefill": attention,
-    "linear": linear,
-    "quantize_fp8": quantize_fp8,
-}
-BY_KERNELS: dict[str, Operator] = {
-    "attention_prefill": attention,
-    linear.OPERATOR: linear,
-    quantize_fp8.OPERATOR: quantize_fp8,
-    attention_parts.MERGE: attention_parts,
-}
-"""Operator modules by the catalogue's operator name of their kernels."""
-IN_TORCH: dict[str, Callable[[Any], None]] = {
-    "merge_attention": merge_attention,
-    "pack_weight": pack_weight.pack_weight,
-}
-
-SelfCheck = Callable[["HipDevice", Operator, KernelEntry, int], Verdict]
+SelfCheck = Callable[["HipDevice", HipOperator, KernelEntry, int], Verdict]
 
 
 class HipDevice:
@@ -90,17 +60,17 @@ class HipDevice:
         self.catalogue = kernels
         self.memory = GpuMemory() if memory is None else memory
         self.kernels = HipKernels(library)
-        self.weight_layout = kernels.arch if linear.OPERATOR in kernels.families else ""
+        self.weight_layout = kernels.arch if weight_layout.READERS in kernels.families else ""
         self.workspaces = Workspaces(self.memory, library)
-        self.linear_calls: dict[Hashable, Any] = {}
+        self.prepared_calls: dict[Hashable, Any] = {}
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
         """Verdicts by operator, kernel name and GPU; kernels of two operators may share a name."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
-        if not self.weight_layout or format not in pack_weight.FORMATS_OF:
+        if not self.weight_layout or format not in weight_layout.FORMATS_OF:
             raise self._missing(f"linear ({format})")
-        return pack_weight.packed_bytes(format, n, k)
+        return weight_layout.packed_bytes(format, n, k)
 
     def is_capturing(self) -> bool:
         return self.library.is_capturing(self.memory.stream(self.memory.current_index()))
@@ -110,19 +80,19 @@ class HipDevice:
         self-check."""
         if request.device_type != self.memory.tensors_on:
             return refused(f"tensors on {request.device_type} with the device {self.name}")
-        operator = OPERATORS[request.operator]
+        index = self.memory.current_index()
 
-        def usable(kernels: Family) -> Verdict:
-            of_kernels = BY_KERNELS[kernels[0].operator]
-            found = self._usable(of_kernels, kernels, self.memory.current_index())
+        def usable(of: HipOperator, kernels: Family) -> Verdict:
+            found = self.usable(of, kernels, index)
             return found if isinstance(found, Verdict) else SERVED
 
         try:
+            operator = self._operator(request.operator)
             return operator.verdict(request, self.catalogue, usable)
-        except CodeObjectError as error:  # the operator's index is read only now
+        except (DeviceError, CodeObjectError) as error:  # the operator's index is read only now
             return refused(str(error))
 
-    def verify(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+    def verify(self, operator: HipOperator, kernel: KernelEntry, index: int) -> Verdict:
         """Whether `kernel` passes its self-check on GPU `index`, which runs once per process.
 
         The check waits for the GPU. Call this where layers are constructed, not in a request.
@@ -157,19 +127,7 @@ class HipDevice:
             DeviceError, HipError: there are no kernels, the launch failed, or a kernel failed its
                 self-check.
         """
-        in_torch = IN_TORCH.get(arguments.operator)
-        if in_torch is not None:
-            in_torch(arguments)
-            return self._reserve(arguments) if isinstance(arguments, PackWeightArguments) else None
-        operator = OPERATORS.get(arguments.operator)
-        if operator is None:
-            raise self._missing(arguments.operator)
-        if isinstance(arguments, LinearArguments):
-            return self._run_linear(arguments)
-        if isinstance(arguments, AttentionArguments):
-            return self._run_attention(arguments)
-        call = self._ready(operator, arguments)
-        return None if call is None else self.launch(call, self._index(call))
+        self._operator(arguments.operator).run(arguments, self)
 
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueues a call of one kernel on the current stream of GPU `index`."""
@@ -179,111 +137,34 @@ class HipDevice:
 
     def prepare(
         self, arguments: Arguments, tensors: Sequence[torch.Tensor | None]
-    ) -> PreparedAttention | PreparedLinear | None:
+    ) -> Prepared | None:
         if not reads_tensors:
             return None
-        if isinstance(arguments, AttentionArguments):
-            return self._prepare_attention(arguments, tensors)
-        if isinstance(arguments, LinearArguments):
-            return self._prepare_linear(arguments)
-        return None
+        return self._operator(arguments.operator).record(arguments, tensors, self)
 
-    def _prepare_attention(
-        self, of: AttentionArguments, tensors: Sequence[torch.Tensor | None]
-    ) -> PreparedAttention | None:
-        call = attention.prepare(of, self.catalogue)
-        if not can_prepare(call) or of.key_start_loc is not None:
-            return None
-        index = self.memory.index(of.query)
-        call = self._with_usable(attention, call, index)
-        paged = of.paged_kv is not None
-        parts = self._kernels_of_parts(call, index) if paged else None
-        place = self.memory, self.library, self.kernels, self.workspaces, index
-        return prepare_attention(*place, call, parts, tensors, paged)
-
-    def _prepare_linear(self, of: LinearArguments) -> PreparedLinear | None:
-        if not linear.reads_in_place(of):
-            return None
-        calls, made, scales = self._linear_calls(of, linear.quantisation(of, _unknown_scale))
-        if not calls:
-            return None
-        place = self.memory, self.kernels, self.workspaces, self._index(calls[0])
-        return prepare_linear(*place, of, calls, made, scales)
+    def _operator(self, name: str) -> HipOperator:
+        """The operator of this name. Raises `DeviceError` if the device has none."""
+        found = part("devices.hip", name)
+        if found is None:
+            raise self._missing(name)
+        operator: HipOperator = found.OPERATOR
+        return operator
 
     def compute_units(self, index: int) -> int:
         """Number of compute units of GPU `index`."""
         return self.library.compute_units(index)
 
-    def linear_microseconds(self, request: LinearRequest, rows: int) -> float:
+    def microseconds(self, request: Request, rows: int) -> float:
         """Microseconds of HK's launch for a layer, as timed on this machine or else as planned."""
         units = self.compute_units(self.memory.current_index())
-        return linear.microseconds(request, rows, self.catalogue, units)
+        operator = self._operator(request.operator)
+        return operator.microseconds(request, rows, self.catalogue, units)
 
     def gpu(self, index: int) -> Machine:
         """The properties of GPU `index` that a launch may depend on."""
         return OneGpu(self.library, self.memory, self.workspaces, index)
 
-    def _reserve(self, packed: PackWeightArguments) -> None:
-        """Reserves workspace for the launches with a packed weight."""
-        index = self.memory.index(packed.data)
-        units = self.gpu(index).compute_units
-        room = linear.workspace_bytes(packed, self.catalogue, units)
-        self.workspaces.reserve(index, room)
-
-    def _run_attention(self, of: AttentionArguments) -> None:
-        """Runs attention as one launch, or as a launch over parts of the keys and a merge."""
-        call = self._ready(attention, of)
-        if call is None:
-            return
-        index = self._index(call)
-        for each in self._dealt(call, of.max_seq_len, index):
-            self.launch(each, index)
-
-    def _dealt(self, call: KernelCall, longest: int | None, index: int) -> Sequence[KernelCall]:
-        """The planned launches of a call."""
-        stream, units = self.memory.stream(index), self.compute_units(index)
-        shares = longest is not None and not self.library.is_capturing(stream)
-        step = call.sizes["num_tokens"], call.sizes["num_requests"], longest
-        choice = Layer.of(call, units, parts=shares).choose(*step)
-        kernels = self._kernels_of_parts(call, index) if choice.parts.number > 1 else None
-        if kernels is None:
-            rows = Layer.of(call, units).choose(*step).rows
-            chosen = tuple(each for each in call.kernels if each.tile.rows == rows)
-            return (replace(call, kernels=chosen),)
-        tokens, heads, head_size = call.tensors["out"].shape
-        room = attention_parts.workspace_bytes(choice.parts.number * tokens * heads, head_size)
-        memory = self.workspaces.of(index, stream, room).partial
-        return attention_parts.in_parts(call, choice.parts, kernels, memory)
-
-    def _kernels_of_parts(self, call: KernelCall, index: int) -> tuple[Family, Family] | None:
-        """Usable kernels for parts and for the merge; None if either has none."""
-        there = attention_parts.kernels_of(call, self.catalogue)
-        if there is None:
-            return None
-        parts, merge = (self._usable(attention_parts, family, index) for family in there)
-        if isinstance(parts, Verdict) or isinstance(merge, Verdict):
-            return None
-        return parts, merge
-
-    def _run_linear(self, of: LinearArguments) -> None:
-        """Rounds x as the kernels need it, and multiplies."""
-        calls, *_ = self._linear_calls(of, linear.quantisation(of))
-        for call in calls:
-            self.launch(call, self._index(call))
-
-    def _linear_calls(
-        self, of: LinearArguments, quantise: QuantizeFp8Arguments | None
-    ) -> tuple[list[KernelCall], list[torch.Tensor], torch.Tensor | None]:
-        """The launches of a call, the tensors that they write for each other, and x's scales."""
-        if quantise is None:
-            ready = [self._ready(linear, of)]
-            return [call for call in ready if call is not None], [], of.x_scales
-        made = [quantise.codes, quantise.scales] if quantise.dynamic else [quantise.codes]
-        rounded = replace(of, x=quantise.codes, x_scales=quantise.scales)
-        ready = [self._ready(quantize_fp8, quantise), self._ready(linear, rounded)]
-        return [call for call in ready if call is not None], made, quantise.scales
-
-    def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
+    def ready(self, operator: HipOperator, arguments: Arguments) -> KernelCall | None:
         """The launch of a call, with its usable kernels; None if there is nothing to write."""
         call = operator.prepare(arguments, self.catalogue)
         name, tensor = next(iter(call.tensors.items()))
@@ -292,20 +173,20 @@ class HipDevice:
         if call.is_empty:
             return None
         index = self.memory.index(tensor)
-        return operator.settle(self._with_usable(operator, call, index), self.gpu(index))
+        return operator.settle(self.with_usable(operator, call, index), self.gpu(index))
 
-    def _index(self, call: KernelCall) -> int:
+    def index_of(self, call: KernelCall) -> int:
         """Index of the GPU that a launch runs on."""
         return self.memory.index(next(iter(call.tensors.values())))
 
-    def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
+    def with_usable(self, operator: HipOperator, call: KernelCall, index: int) -> KernelCall:
         """The call with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
-        found = self._usable(operator, call.kernels, index)
+        found = self.usable(operator, call.kernels, index)
         if isinstance(found, Verdict):
             raise DeviceError(found.why)
         return replace(call, kernels=found)
 
-    def _usable(self, operator: Operator, kernels: Family, index: int) -> Family | Verdict:
+    def usable(self, operator: HipOperator, kernels: Family, index: int) -> Family | Verdict:
         """The alternatives that may run on GPU `index`, or the reason why none may."""
         verdicts = [self.verify(operator, kernel, index) for kernel in kernels]
         if not any(verdicts):
@@ -314,11 +195,6 @@ class HipDevice:
 
     def _missing(self, operator: str) -> DeviceError:
         return DeviceError(f"{self.name}: no {operator} kernels for {self.catalogue.arch} yet")
-
-
-def _unknown_scale(x: torch.Tensor) -> torch.Tensor:
-    """Memory of a scale that is computed with each launch."""
-    return torch.empty(1, dtype=torch.float32, device=x.device)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from hk_backend.devices.hip.call import Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.library import HipError, HipLibrary
 from hk_backend.devices.hip.memory import HostMemory, spanned_bytes
-from hk_backend.devices.hip.operator import Operator
+from hk_backend.devices.hip.operator import HipOperator
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict
 
@@ -237,7 +237,7 @@ class Progress:
         logger.warning("hk_backend: %s: %s", self._name, what)
 
 
-def loads(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+def loads(device: HipDevice, operator: HipOperator, kernel: KernelEntry, index: int) -> Verdict:
     """Checks only that a kernel loads: tests have run it, and every machine emulates it alike."""
     device.kernels.load(kernel, index)
     return SERVED

@@ -1,4 +1,4 @@
-"""Interface of a module that implements an operator on the hip device (attention.py, linear.py)."""
+"""How a GPU computes an operator: the class that `devices/hip/<operator>.py` derives from."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import torch
 
-from hk_backend.devices.base import Arguments
+from hk_backend.devices.base import Arguments, Prepared
 from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.library import HipLibrary
+from hk_backend.devices.hip.memory import Memory
+from hk_backend.devices.hip.modules import HipKernels
+from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, Family, KernelEntry
-from hk_backend.terms.verdict import Verdict
+from hk_backend.terms.verdict import Verdict, refused
 
-Usable = Callable[[Family], Verdict]
-"""Asks whether this machine computes correctly with one of these kernels (self_check.py)."""
 Error = Callable[[torch.Tensor, torch.Tensor], float]
 """Error of a found tensor against the expected one in float64."""
 
@@ -48,6 +50,36 @@ class Machine(Protocol):
         """
 
 
+class Gpus(Protocol):
+    """The parts of the hip device that operators use."""
+
+    library: HipLibrary
+    catalogue: Catalogue
+    memory: Memory
+    kernels: HipKernels
+    workspaces: Workspaces
+
+    def gpu(self, index: int) -> Machine:
+        """The properties of GPU `index` that a launch may depend on."""
+
+    def usable(self, operator: HipOperator, kernels: Family, index: int) -> Family | Verdict:
+        """The alternatives that may run on GPU `index`, or the reason why none may."""
+
+    def with_usable(self, operator: HipOperator, call: KernelCall, index: int) -> KernelCall:
+        """The call with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
+
+    def ready(self, operator: HipOperator, arguments: Arguments) -> KernelCall | None:
+        """The launch of a call, with its usable kernels; None if there is nothing to write."""
+
+    def index_of(self, call: KernelCall) -> int:
+        """Index of the GPU that a launch runs on."""
+
+    def launch(self, call: KernelCall, index: int) -> None:
+        """Enqueues a call of one kernel on the current stream of GPU `index`."""
+
+
+Usable = Callable[["HipOperator", Family], Verdict]
+"""Asks whether this machine computes an operator correctly with one of these kernels."""
 Way = Callable[[KernelCall, Machine], Sequence[KernelCall]]
 """Turns a call into the launches, of one or several kernels, that solve a problem."""
 
@@ -57,11 +89,12 @@ def as_it_is(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
     return (call,)
 
 
-class Operator(Protocol):
-    """A module with these functions, which implements one operator."""
+class HipOperator:
+    """An operator on a GPU. By default, a call is one launch of one kernel, and nothing is kept."""
 
     def verdict(self, request: Any, kernels: Catalogue, usable: Usable) -> Verdict:
         """Whether a usable kernel computes `request`; if not, one line that says why."""
+        return refused(f"{request.operator} is no layer")
 
     def prepare(self, arguments: Any, kernels: Catalogue) -> KernelCall:
         """Prepares the launch for arguments that `ops` has checked.
@@ -70,13 +103,35 @@ class Operator(Protocol):
             ValueError: the kernels do not compute this case. Names the argument, its value and what
                 would be valid.
         """
+        raise NotImplementedError
 
     def settle(self, call: KernelCall, machine: Machine) -> KernelCall:
         """Completes the launch, once its usable kernels and its GPU are known."""
+        return call
+
+    def run(self, arguments: Any, gpus: Gpus) -> None:
+        """Enqueues a call on torch's current stream, without waiting (`Device.run`)."""
+        call = gpus.ready(self, arguments)
+        if call is not None:
+            gpus.launch(call, gpus.index_of(call))
+
+    def record(
+        self, arguments: Any, tensors: Sequence[torch.Tensor | None], gpus: Gpus
+    ) -> Prepared | None:
+        """Records the launches of a call, to repeat them (`Device.prepare`)."""
+        return None
+
+    def microseconds(
+        self, request: Any, rows: int, kernels: Catalogue, compute_units: int
+    ) -> float:
+        """Microseconds of the launch for a layer, as timed on this machine or else as planned."""
+        raise NotImplementedError
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         """The problem that `kernel` must solve before its first use."""
+        raise NotImplementedError
 
     def ways(self, kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
         """Ways to launch `kernel`, with other kernels where it needs them. It must solve the
         problem in each."""
+        return (as_it_is,)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hk_backend.devices.hip.attention import most_tokens
+from hk_backend.devices.hip.attention_launch import most_tokens
 from hk_backend.devices.hip.attention_parts import in_parts, pieces, workspace_bytes
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.dealing import OF_PARTS, OF_WHOLE, ROWS, Layer, StepOnGpu
 from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.devices.hip.memory import Memory
-from hk_backend.devices.hip.modules import HipKernels
+from hk_backend.devices.hip.operator import Gpus
 from hk_backend.devices.hip.recording import Place, Recording
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Family
@@ -82,10 +82,7 @@ def can_prepare(call: KernelCall) -> bool:
 
 
 def prepare_attention(
-    memory: Memory,
-    library: HipLibrary,
-    kernels: HipKernels,
-    workspaces: Workspaces,
+    gpus: Gpus,
     index: int,
     call: KernelCall,
     parts: tuple[Family, Family] | None,
@@ -100,6 +97,7 @@ def prepare_attention(
         paged: whether key and value are a cache, whose number of blocks stays the same. Else they
             have a row for each token of a step.
     """
+    memory, kernels = gpus.memory, gpus.kernels
     kept = {name: call.tensors[name] for name in OF_LAYER if name in call.tensors}
     given = dict(zip(TENSORS, tensors, strict=True))
     exact = {*kept, *(("key", "value") if paged else ())}
@@ -116,10 +114,11 @@ def prepare_attention(
         launches = [(first, _places(first, SHARED)), (second, _places(second))]
         like = {**given, "partial": nothing, "sums": nothing, **kept}
         shared = Recording(kernels, memory, index, launches, like, exact, OF_PARTS)
-    layer = Layer.of(call, library.compute_units(index), parts=shared is not None)
+    layer = Layer.of(call, gpus.gpu(index).compute_units, parts=shared is not None)
     most = most_tokens(call.kernels, call.sizes["group"])
     own = tuple(kept.values())
-    return PreparedAttention(memory, library, workspaces, index, layer, most, whole, shared, own)
+    place = memory, gpus.library, gpus.workspaces, index
+    return PreparedAttention(*place, layer, most, whole, shared, own)
 
 
 def _places(call: KernelCall, renamed: Mapping[str, str] | None = None) -> dict[str, Place]:

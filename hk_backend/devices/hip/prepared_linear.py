@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.linear import scale_of_all
+from hk_backend.devices.hip.linear_quantisation import scale_of_all
 from hk_backend.devices.hip.memory import Memory, spanned_bytes
-from hk_backend.devices.hip.modules import HipKernels
+from hk_backend.devices.hip.operator import Gpus
 from hk_backend.devices.hip.recording import ALIGNMENT, Place, Recording
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.terms.linear_arguments import LinearArguments
@@ -58,9 +58,7 @@ class PreparedLinear:
 
 
 def prepare_linear(
-    memory: Memory,
-    kernels: HipKernels,
-    workspaces: Workspaces,
+    gpus: Gpus,
     index: int,
     of: LinearArguments,
     calls: Sequence[KernelCall],
@@ -73,7 +71,7 @@ def prepare_linear(
         made: tensors that the launches write for each other.
         scales: scales by which x is rounded, if at all.
     """
-    last, offsets, scratch_bytes = calls[-1].tensors, [], 0
+    memory, last, offsets, scratch_bytes = gpus.memory, calls[-1].tensors, [], 0
     for tensor in made:
         offsets.append(scratch_bytes)
         scratch_bytes += -(-spanned_bytes(tensor) // ALIGNMENT) * ALIGNMENT
@@ -95,9 +93,9 @@ def prepare_linear(
             return None
         launches.append((call, known))
     exact = tensors.keys() - set(WORKSPACE)
-    recording = Recording(kernels, memory, index, launches, tensors, exact)
+    recording = Recording(gpus.kernels, memory, index, launches, tensors, exact)
     sums, tiles = (last[name].numel() if name in last else 0 for name in WORKSPACE)
-    return PreparedLinear(memory, workspaces, index, recording, derive, scratch, sums, tiles)
+    return PreparedLinear(memory, gpus.workspaces, index, recording, derive, scratch, sums, tiles)
 
 
 def _template(num_bytes: int, device: torch.device) -> torch.Tensor:

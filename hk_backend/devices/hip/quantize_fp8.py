@@ -6,20 +6,15 @@ csrc/include/hk/args/quantize_fp8.hpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from hk_backend import reference
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
+from hk_backend.devices.hip.operator import HipOperator, Problem
 from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
 from hk_backend.terms.linear_arguments import QuantizeFp8Arguments
-from hk_backend.terms.requests import LinearRequest
-from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FP8_BLOCK
 
-OPERATOR = "quantize_fp8"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 CODES = torch.float8_e4m3fn
 ROWS, ROW_ELEMENTS = 2**22, 2**28
@@ -34,46 +29,52 @@ GRANULARITIES = {"block": "token_block", "given": "tensor"}
 """Granularity of a kernel's self-check, by its fact `scale`; "token" for all others."""
 
 
-def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdict:
-    """Refuses, as no layer consists of this operator alone."""
-    return refused(f"{OPERATOR} is no layer")
+class QuantizeFp8(HipOperator):
+    """One kernel for each dtype of x and kind of scale."""
+
+    def prepare(self, arguments: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
+        of = arguments
+        m, k = of.x.shape
+        if of.codes.dtype != CODES:
+            bad("dtype", of.codes.dtype, CODES)
+        if m >= ROWS or k >= ROW_ELEMENTS:
+            bad("x", tuple(of.x.shape), f"fewer than {ROWS} rows of fewer than {ROW_ELEMENTS}")
+        if of.scales.numel() >= SCALES:
+            bad("x", tuple(of.x.shape), f"fewer than {SCALES} scales")
+        numbers = {
+            "x_row": of.x.stride(0) if m > 1 else k,  # torch allows any stride for one element
+            "row_shift": _shift(of.group[0], m),
+            "column_shift": _shift(of.group[1], k),
+            "scale_row": of.scales.stride(0),
+            "scale_column": of.scales.stride(1),
+        }
+        sizes = {"m": m, "k": k}
+        tensors = {"x": of.x, "codes": of.codes, "scales": of.scales}
+        work = Work(m, "rows quantised")
+        return KernelCall((_kernel_of(of, kernels),), tensors, numbers | sizes, sizes, work)
+
+    def self_check_problem(self, kernel: KernelEntry) -> Problem:
+        dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["x"])
+        granularity = GRANULARITIES.get(str(kernel.facts["scale"]), "token")
+        m, k = 3, kernel.tile.columns - 8
+        x = torch.randn(m, k, generator=torch.Generator().manual_seed(0)).to(dtype)
+        x[1, ::3] *= 2.0**-12  # denormal codes
+        given = torch.tensor([0.0123]) if granularity == "tensor" else None
+        codes, scales = reference.quantize_fp8(x, granularity, given)
+        by_block = granularity == "token_block"
+        arguments = QuantizeFp8Arguments(
+            x,
+            (m if given is not None else 1, FP8_BLOCK if by_block else k),
+            by_block,
+            given is None,
+            torch.full((m, k), torch.nan).to(CODES),
+            torch.full((m, scales.shape[-1]), torch.nan) if given is None else given.view(1, 1),
+        )
+        expected = {"codes": (codes, _differing), "scales": (scales, _differing)}
+        return Problem(arguments, expected, limit=0.0)
 
 
-def prepare(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
-    """Prepares the launch of one call, whose arguments the operator has checked.
-
-    Raises:
-        ValueError: the kernels do not compute such codes or groups. Names the argument, its value
-            and what would be valid.
-    """
-    m, k = of.x.shape
-    if of.codes.dtype != CODES:
-        bad("dtype", of.codes.dtype, CODES)
-    if m >= ROWS or k >= ROW_ELEMENTS:
-        bad("x", tuple(of.x.shape), f"fewer than {ROWS} rows of fewer than {ROW_ELEMENTS}")
-    if of.scales.numel() >= SCALES:
-        bad("x", tuple(of.x.shape), f"fewer than {SCALES} scales")
-    numbers = {
-        "x_row": of.x.stride(0) if m > 1 else k,  # torch allows any stride for one element
-        "row_shift": _shift(of.group[0], m),
-        "column_shift": _shift(of.group[1], k),
-        "scale_row": of.scales.stride(0),
-        "scale_column": of.scales.stride(1),
-    }
-    sizes = {"m": m, "k": k}
-    tensors = {"x": of.x, "codes": of.codes, "scales": of.scales}
-    work = Work(m, "rows quantised")
-    return KernelCall((_kernel_of(of, kernels),), tensors, numbers | sizes, sizes, work)
-
-
-def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """Returns the call unchanged, as there is only one kernel."""
-    return call
-
-
-def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch this kernel."""
-    return (as_it_is,)
+OPERATOR = QuantizeFp8()
 
 
 def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:
@@ -103,7 +104,7 @@ def _of_scale(kernels: Catalogue, dtype: torch.dtype, scale: str, k: int) -> Ker
 
 
 def _select(kernels: Catalogue, dtype: torch.dtype, scale: str) -> KernelEntry:
-    found = kernels.select(OPERATOR, x=DTYPES[dtype], scale=scale)
+    found = kernels.select(QuantizeFp8Arguments.operator, x=DTYPES[dtype], scale=scale)
     if isinstance(found, NoKernel):
         bad("x", dtype, " or ".join(map(str, found.valid)))
     return found
@@ -126,28 +127,6 @@ def _shift(group: int, length: int) -> int:
     if group & (group - 1):
         bad("granularity", f"groups of {group} in {length}", "a power of two, or all")
     return group.bit_length() - 1
-
-
-def self_check_problem(kernel: KernelEntry) -> Problem:
-    """The problem that `kernel` must solve before its first use, without any error."""
-    dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["x"])
-    granularity = GRANULARITIES.get(str(kernel.facts["scale"]), "token")
-    m, k = 3, kernel.tile.columns - 8
-    x = torch.randn(m, k, generator=torch.Generator().manual_seed(0)).to(dtype)
-    x[1, ::3] *= 2.0**-12  # denormal codes
-    given = torch.tensor([0.0123]) if granularity == "tensor" else None
-    codes, scales = reference.quantize_fp8(x, granularity, given)
-    by_block = granularity == "token_block"
-    arguments = QuantizeFp8Arguments(
-        x,
-        (m if given is not None else 1, FP8_BLOCK if by_block else k),
-        by_block,
-        given is None,
-        torch.full((m, k), torch.nan).to(CODES),
-        torch.full((m, scales.shape[-1]), torch.nan) if given is None else given.view(1, 1),
-    )
-    expected = {"codes": (codes, _differing), "scales": (scales, _differing)}
-    return Problem(arguments, expected, limit=0.0)
 
 
 def _differing(found: torch.Tensor, expected: torch.Tensor) -> float:

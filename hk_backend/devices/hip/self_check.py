@@ -7,31 +7,16 @@ kernel that computes a wrong result on this machine before a user's token goes t
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.memory import Memory
-from hk_backend.devices.hip.operator import Machine, Operator
-from hk_backend.kernels import Catalogue, KernelEntry
+from hk_backend.devices.hip.operator import Gpus, HipOperator
+from hk_backend.kernels import KernelEntry
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
-class Launcher(Protocol):
-    """The parts of a device that a self-check needs to run kernels."""
-
-    catalogue: Catalogue
-    memory: Memory
-
-    def gpu(self, index: int) -> Machine:
-        """The properties of GPU `index` that a launch may depend on."""
-
-    def launch(self, call: KernelCall, index: int) -> None:
-        """Enqueues a prepared call on GPU `index`."""
-
-
-def self_check(device: Launcher, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+def self_check(device: Gpus, operator: HipOperator, kernel: KernelEntry, index: int) -> Verdict:
     """Runs `kernel` on GPU `index`, and refuses it if its error exceeds that of rounding."""
     target = device.memory.torch_device(index)
     with torch.device("cpu"):  # an engine may have made a GPU torch's default device

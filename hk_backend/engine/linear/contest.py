@@ -186,8 +186,6 @@ def say_modelled(decision: Decision, request: LinearRequest) -> None:
     if decision.note != MODELLED:
         return
     device: Any = device_for(request.device_type)
-    times = (
-        f"{rows}: {duration(device.linear_microseconds(request, rows))}" for rows in MODELLED_ROWS
-    )
+    times = (f"{rows}: {duration(device.microseconds(request, rows))}" for rows in MODELLED_ROWS)
     said = "hk_backend: %s is served: %s; HK by rows: %s"
     logger.info(said, decision.kind, decision.note, ", ".join(times))

@@ -17,7 +17,7 @@ from hk_backend.engine.linear.kept import or_kept
 from hk_backend.engine.linear.original import Original
 from hk_backend.engine.linear.route import ROUTE, attach, is_attached
 from hk_backend.engine.linear.shards import CheckpointError, Shards, name_of
-from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
+from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import Verdict, refused
 
@@ -36,7 +36,7 @@ def verdict_on(request: LinearRequest) -> Verdict:
     if not off:
         return off
     try:
-        return supports_linear(request)
+        return supports(request)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

@@ -8,6 +8,9 @@ from typing import Any, NoReturn, Protocol
 import typer
 from rich.console import Console
 
+from hk_backend.config import ConfigError
+from hk_backend.lab import options
+from hk_backend.terminal import errors
 from hk_backend.terminal.output import print_json, progress
 
 
@@ -34,7 +37,7 @@ PrintTable = Callable[[Console, Sequence[Any]], None]
 def run(
     sweep: Sweep, environment: Mapping[str, object], print_table: PrintTable, as_json: bool
 ) -> NoReturn:
-    """Run a sweep, print its conditions and its rows, and end the command.
+    """Runs a sweep, prints its conditions and its rows, and ends the command.
 
     Raises:
         typer.Exit: with code 1 if a row failed.
@@ -49,6 +52,24 @@ def run(
             console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
         print_table(console, rows)
     raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def run_on_host(
+    sweep: TimedSweep,
+    print_table: PrintTable,
+    threads: int,
+    isa: options.Isa | None,
+    as_json: bool,
+) -> NoReturn:
+    """Runs a sweep with the host kernels, under the conditions that the options ask for."""
+    from hk_backend.devices import DeviceError
+    from hk_backend.lab.bench import settings
+
+    settings.limit_isa(isa)
+    with errors.in_one_line(progress, ConfigError, DeviceError):
+        settings.check_device()
+    settings.use_threads(threads)
+    run(sweep, settings.environment(sweep.rounds), print_table, as_json)
 
 
 def as_plain(environment: Mapping[str, object], rows: Sequence[Any]) -> dict[str, object]:

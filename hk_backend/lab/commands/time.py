@@ -29,9 +29,8 @@ ShapeText = Annotated[
     str,
     typer.Option(
         "--shape",
-        help="batch=16,heads=64/8,tokens=4096,causal; m=4096,n=4096,k=4096; of quantize_fp8 "
-        "m=16,k=8192. Attention also "
-        "takes keys or cached, and block_size; tokens=512+64 are two requests.",
+        help="batch=16,heads=64/8,tokens=4096,causal; m=4096,n=4096,k=4096. Attention also takes "
+        "keys or cached, and block_size; tokens=512+64 are two requests.",
     ),
 ]
 Arch = Annotated[str, typer.Option(help="Of the GPU.")]

@@ -19,8 +19,8 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.busiest import busiest
 from hk_backend.lab.timing.calibration import error_of
+from hk_backend.lab.timing.family import family_of
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.standard import LAUNCHES, shapes_of
 from hk_backend.lab.toolchain.modelled import (
     ModelledFigures,
     ModelledLaunch,
@@ -34,8 +34,10 @@ def figures(entry: KernelEntry) -> ModelledFigures:
     Raises `RuntimeError` if the emulator cannot execute the kernel to its end.
     """
     found = {}
-    for name, shape in shapes_of(entry).items():
-        modelled = model.time(trace(LAUNCHES[entry.operator](entry, shape), threads=1))
+    family = family_of(entry.operator)
+    assert family is not None
+    for name, shape in family.shapes(entry).items():
+        modelled = model.time(trace(family.launch_of(entry, shape), threads=1))
         most = busiest(modelled)
         found[name] = ModelledLaunch(
             tflops=round(modelled.flops_per_second / 1e12, 1),

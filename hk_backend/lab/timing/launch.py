@@ -43,6 +43,17 @@ class Launch:
     """Fewest bytes that the launch must move to and from memory."""
     keep_alive: Any = field(default=None, repr=False)
 
+    def run(self, seed: int = 0) -> _emulator.Report:
+        """Executes all workgroups in the emulator, with every check on."""
+        return self.machine.launch(
+            self.kernel,
+            list(self.grid),
+            [self.block],
+            self.arguments,
+            dynamic_lds=self.dynamic_lds,
+            seed=seed,
+        )
+
 
 @dataclass(frozen=True)
 class Traced:

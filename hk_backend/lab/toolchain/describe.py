@@ -9,7 +9,8 @@ from typing import Any
 from hk_backend import _hip
 from hk_backend.kernels.arguments import FORMATS
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.lab.toolchain import analysis, compare, disassembly, sample_launch
+from hk_backend.lab.timing.family import family_of
+from hk_backend.lab.toolchain import analysis, compare, disassembly
 from hk_backend.lab.toolchain.compiler import Toolchain
 from hk_backend.lab.toolchain.debug_info import SCALARS, DebugInfo, Entry
 from hk_backend.lab.toolchain.elf import Elf
@@ -75,14 +76,14 @@ def describe(
 
 
 def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
-    """Bank conflict factor from an emulated run; None for a kernel without a sample launch.
+    """Bank conflict factor from an emulated run; None for a family without a small launch.
 
     Raises `BuildError` with the findings of the emulator.
     """
-    family = sample_launch.SAMPLES.get(entry.operator)
-    if family is None:
+    family = family_of(entry.operator)
+    if family is None or family.small is None:
         return None
-    report = sample_launch.run(entry, family(entry))
+    report = family.launch_of(entry, family.small(entry)).run()
     if report.findings:
         raise BuildError("\n".join(f"{entry.name}: {f.message}" for f in report.findings))
     code = disassembly.disassemble(entry.path, entry.arch, tools)[entry.symbol]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hk_backend.devices.hip import attention
+from hk_backend.devices.hip import attention_launch
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.prepared_attention import PreparedAttention
 from hk_backend.kernels import catalogue
@@ -25,7 +25,7 @@ def prepared(**changes: Any) -> KernelCall:
     """A small call, prepared for the GPU kernels, with some arguments replaced."""
     call = make(Case(((5, 5), (7, 7)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
     of = arguments(call, **{"scale": 0.5, "v_scale": 2.0, **changes})
-    return attention.prepare(of, catalogue("gfx950"))
+    return attention_launch.prepare(of, catalogue("gfx950"))
 
 
 def paged(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention
+from hk_backend.devices.hip import attention_launch
 from hk_backend.kernels import catalogue, masks
 from tests.devices.hip.attention_call import paged, prepared
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
@@ -232,8 +232,8 @@ def test_a_step_s_rows_are_within_a_grid_and_a_division(group: int) -> None:
     (divisor.hpp)."""
     kernels = catalogue("gfx950").families["attention_prefill"]
     grouped = [entry for entry in kernels if entry.facts["mask"] == masks.NO_MASK]
-    tokens = attention.most_tokens(grouped, group)
-    rows = attention.MOST_TILES * min(entry.tile.rows for entry in grouped)
+    tokens = attention_launch.most_tokens(grouped, group)
+    rows = attention_launch.MOST_TILES * min(entry.tile.rows for entry in grouped)
 
     def fits(tokens: int) -> bool:
         return tokens * group <= rows and tokens * group * group < 2**31

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip.attention_family import STORED, verdict
-from hk_backend.kernels import Catalogue, Family, catalogue
+from hk_backend.devices.hip.attention_family import STORED, find
+from hk_backend.kernels import Catalogue, catalogue
 from hk_backend.ops import AttentionRequest
-from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.verdict import Verdict
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 
 LLAMA = AttentionRequest(
@@ -40,10 +40,6 @@ def paged(**changes: Any) -> AttentionRequest:
 @pytest.fixture(scope="module")
 def kernels() -> Catalogue:
     return catalogue("gfx950")
-
-
-def never_asked(kernels: Family) -> Verdict:
-    raise AssertionError(f"{kernels[0].name} was found")
 
 
 WINDOW, CAP = {"sliding_window": 4096}, {"logits_soft_cap": 30.0}
@@ -84,11 +80,13 @@ REFUSED = [
 
 @pytest.mark.parametrize(("request_", "why"), REFUSED)
 def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> None:
-    refusal = verdict(request_, kernels, never_asked)
-    assert not refusal
+    refusal = find(request_, kernels)
+    assert isinstance(refusal, Verdict)
     assert why in refusal.why
     assert "\n" not in refusal.why
-    assert "kernels have no size" in verdict(LLAMA, NO_KERNELS, never_asked).why
+    without_kernels = find(LLAMA, NO_KERNELS)
+    assert isinstance(without_kernels, Verdict)
+    assert "kernels have no size" in without_kernels.why
 
 
 SINKS, BY_TOKEN = {"has_sinks": True}, ("B H D/x N x", "B H N/x D x")
@@ -121,14 +119,9 @@ SERVED = [
 @pytest.mark.parametrize(("request_", "keys", "mask"), SERVED)
 def test_served(request_: AttentionRequest, keys: str, mask: str, kernels: Catalogue) -> None:
     """A request is served by the kernels with the same facts; the largest head is padded."""
-    asked: list[Family] = []
-
-    def usable(found: Family) -> Verdict:
-        asked.append(found)
-        return refused("this very machine")
-
-    assert verdict(request_, kernels, usable).why == "this very machine"
-    ((kernel, *_),) = asked
+    found = find(request_, kernels)
+    assert not isinstance(found, Verdict)
+    kernel = found[0]
     largest = max(request_.head_size, request_.value_size)
     own = request_.value_size == request_.head_size and largest in (64, 128, 256)
     expected = {

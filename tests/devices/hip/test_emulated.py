@@ -21,7 +21,7 @@ from hk_backend.devices.hip.emulated import (
     EmulatedLibrary,
     EmulatorError,
 )
-from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
+from hk_backend.ops import AttentionRequest, attention_prefill, supports
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check
@@ -188,7 +188,4 @@ def test_an_installation_without_the_emulator(
     emulated.emulated_device.cache_clear()
     with pytest.raises(DeviceError, match=r"the emulator cannot be loaded .*: reinstall"):
         device_for("cpu")
-    assert (
-        "the emulator cannot be loaded"
-        in supports_attention(AttentionRequest("cpu", BF16, 4, 2, 64)).why
-    )
+    assert "the emulator cannot be loaded" in supports(AttentionRequest("cpu", BF16, 4, 2, 64)).why

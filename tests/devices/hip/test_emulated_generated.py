@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 
 from hk_backend.config import get_config
-from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports_attention
+from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make, output_of
 from tests.ops.oracle import check
@@ -41,7 +41,7 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
     if case.layout == "padded rows" or (apart and case.layout in APART):
         case = replace(case, layout=None)  # strides, which no request knows (test_attention.py)
     call = make(case)
-    verdict = supports_attention(request_of(case, call.get("paged_kv")))
+    verdict = supports(request_of(case, call.get("paged_kv")))
     if verdict:
         check(call, weights_dtype=case.dtype)
         return

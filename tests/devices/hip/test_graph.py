@@ -75,7 +75,7 @@ def test_replays(
 
     def enqueue() -> torch.Tensor:
         if first:
-            device.linear_calls.clear()
+            device.prepared_calls.clear()
         return captured.enqueue()
 
     launch = Launch(enqueue, captured.tensors(), lambda out: left.pop(0).check(out))

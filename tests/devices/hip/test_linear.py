@@ -18,7 +18,7 @@ from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
 from hk_backend.devices.hip.library import HipError
-from hk_backend.devices.hip.pack_weight import pack_weight, packed_bytes
+from hk_backend.devices.hip.weight_layout import pack, packed_bytes
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.terms.linear_arguments import (
@@ -54,7 +54,7 @@ def arguments(m: int, n: int, k: int) -> LinearArguments:
 def weight_of(rows: torch.Tensor) -> PackedWeight:
     n, k = rows.shape
     data = torch.empty(packed_bytes("bf16", n, k), dtype=torch.uint8)
-    pack_weight(PackWeightArguments(rows, "bf16", n, k, None, None, "none", data))
+    pack(PackWeightArguments(rows, "bf16", n, k, None, None, "none", data))
     return PackedWeight(data, None, None, None, "bf16", n, k, "none", "gfx950")
 
 
@@ -96,7 +96,7 @@ def test_the_self_check_splits_the_depth(
     current_streams(library, monkeypatch)
     device = WrongWhereSplit(library, catalogue("gfx950"))
     for entry in KERNELS:
-        assert bool(device.verify(linear, entry, 0)) != can_split(entry, tiles=1)
+        assert bool(device.verify(linear.OPERATOR, entry, 0)) != can_split(entry, tiles=1)
 
 
 def test_a_self_check_beside_a_capture_says_nothing_of_the_kernel(
@@ -107,10 +107,10 @@ def test_a_self_check_beside_a_capture_says_nothing_of_the_kernel(
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     begin = ("hipStreamBeginCapture", c_void_p(stream(library, non_blocking=True)))
     library.call(*begin, Mode.GLOBAL)
-    assert "hipErrorStreamCaptureUnsupported" in device.verify(linear, KERNELS[0], 0).why
+    assert "hipErrorStreamCaptureUnsupported" in device.verify(linear.OPERATOR, KERNELS[0], 0).why
     with pytest.raises(HipError, match="Invalidated"):
         library.call("hipStreamEndCapture", begin[1], byref(c_void_p()))
-    assert device.verify(linear, KERNELS[0], 0)
+    assert device.verify(linear.OPERATOR, KERNELS[0], 0)
 
 
 @pytest.mark.parametrize("shift", [1, 4])
@@ -127,7 +127,7 @@ def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
     """torch gives an axis of one element whatever stride it likes."""
     of = arguments(1, 16, 72)
     of = replace(of, x=of.x.as_strided((1, 72), (3, 1)), out=of.out.as_strided((1, 16), (5, 1)))
-    numbers = linear.prepare(of, device.catalogue).numbers
+    numbers = linear.OPERATOR.prepare(of, device.catalogue).numbers
     assert (numbers["a_row"], numbers["c_row"]) == (72, 16)
     device.run(of)
     assert torch.equal(of.out, exact(of))
@@ -136,7 +136,7 @@ def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
 def test_a_format_without_kernels() -> None:
     of = arguments(3, 16, 64)
     with pytest.raises(ValueError, match=r"weight: .* x in torch.float32 is not valid"):
-        linear.prepare(replace(of, x=of.x.float()), catalogue("gfx950"))
+        linear.OPERATOR.prepare(replace(of, x=of.x.float()), catalogue("gfx950"))
 
 
 def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
@@ -168,7 +168,7 @@ def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
 def test_what_the_kernels_do_not_compute(changes: dict[str, Any], why: str) -> None:
     of = replace(to_quantise(300, 264, torch.bfloat16), **changes)
     with pytest.raises(ValueError, match=why):
-        quantize_fp8.prepare(of, catalogue("gfx950"))
+        quantize_fp8.OPERATOR.prepare(of, catalogue("gfx950"))
 
 
 def test_a_dtype_without_kernels() -> None:
@@ -176,4 +176,4 @@ def test_a_dtype_without_kernels() -> None:
     bf16 = tuple(e for e in known.families["quantize_fp8"] if e.facts["x"] == "bf16")
     only = replace(known, families={"quantize_fp8": bf16})
     with pytest.raises(ValueError, match=r"x: torch.float16 .* expected bf16"):
-        quantize_fp8.prepare(to_quantise(1, 8, torch.float16), only)
+        quantize_fp8.OPERATOR.prepare(to_quantise(1, 8, torch.float16), only)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention
+from hk_backend.devices.hip import attention_launch
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import KernelEntry, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -134,7 +134,7 @@ def test_rows_that_are_views(
     device.library.synchronise(streams[0])
     call.check()
     call.out.fill_(torch.nan)
-    made = attention.prepare(AttentionArguments(**viewed, out=call.out), device.catalogue)
+    made = attention_launch.prepare(AttentionArguments(**viewed, out=call.out), device.catalogue)
     device.launch(made, 0)  # `made` keeps the copies alive, as a GPU's allocator would
     device.library.synchronise(streams[0])
     call.check()

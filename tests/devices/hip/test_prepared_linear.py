@@ -59,7 +59,7 @@ def test_other_tensors_of_the_same_layout(case: Case, device: HipDevice) -> None
         assert found is not None
         repeated_bits = found.view(torch.uint8)
         check_result(layer, found)
-        device.linear_calls.clear()
+        device.prepared_calls.clear()
         assert torch.equal(layer.run().view(torch.uint8), repeated_bits)
 
 
@@ -99,7 +99,7 @@ def test_codes_that_came_with_their_scales(activations: str, device: HipDevice) 
             before = device.library.launch_calls()
             found = ops.linear(codes, layer.pack(), None, torch.bfloat16, scales)
             assert device.library.launch_calls() == before + 1
-            assert len(device.linear_calls) == (1 if m == 5 else 2), "all rows are alike"
+            assert len(device.prepared_calls) == (1 if m == 5 else 2), "all rows are alike"
             check_result(layer, found)
     with pytest.raises(ValueError, match=r"^x_scales: torch.float32 \[3\] on cpu is not valid"):
         ops.linear(codes, layer.pack(), None, torch.bfloat16, torch.ones(3))
@@ -163,6 +163,6 @@ def test_no_tensor_is_kept(device: HipDevice) -> None:
     packed = layer.pack()
     found = ops.linear(layer.x, packed)
     held = [weakref.ref(tensor) for tensor in (layer.x, packed.data, packed.factors, found)]
-    assert len(device.linear_calls) == 1
+    assert len(device.prepared_calls) == 1
     del layer, packed, found
     assert [of() for of in held] == [None] * 4

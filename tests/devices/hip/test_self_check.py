@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention, attention_parts, linear, quantize_fp8
+from hk_backend.devices.hip import attention_parts, linear, quantize_fp8
+from hk_backend.devices.hip.attention_prefill import OPERATOR as ATTENTION
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Problem
@@ -38,8 +39,9 @@ def operator_of(entry: KernelEntry) -> Any:
     """The operator of a kernel. Kernels for parts of the keys and those that join the parts are
     checked together."""
     if entry.operator == "attention_merge" or entry.facts.get("mask") in PARTS:
-        return attention_parts
-    return {"gemm": linear, "quantize_fp8": quantize_fp8}.get(entry.operator, attention)
+        return attention_parts.PARTS
+    found = {"gemm": linear.OPERATOR, "quantize_fp8": quantize_fp8.OPERATOR}
+    return found.get(entry.operator, ATTENTION)
 
 
 EACH_TIME = 14
@@ -101,7 +103,7 @@ def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
     wrong = replace(KERNEL, name="wrong", symbol=f16.symbol, tile=replace(KERNEL.tile, rows=64))
     device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), wrong))
     assert device.verdict(LLAMA)
-    assert "wrong failed its self-check" in device.verify(attention, wrong, 0).why
+    assert "wrong failed its self-check" in device.verify(ATTENTION, wrong, 0).why
     call = make(Case(((40, 40),), 4, 2, 64, BF16))
     out, lse = nan(*call["query"].shape, dtype=BF16), torch.full((4, 40), -torch.inf)
     untouched = out.clone()
@@ -123,7 +125,7 @@ def test_the_self_check_sees_one_wrong_instruction(
     streams: dict[int, int],
 ) -> None:
     device = SynchronisesInChecks(library, wrong_kernels)
-    operator: Any = attention_parts if entry.facts["mask"] in PARTS else attention
+    operator: Any = attention_parts.PARTS if entry.facts["mask"] in PARTS else ATTENTION
     why = device.verify(operator, wrong_kernels.kernel(entry.name), 0).why
     assert f"{entry.name} failed its self-check" in why
 
@@ -154,12 +156,12 @@ def test_the_limit_is_the_problems_own(
     error: float, passes: bool, fresh: SynchronisesInChecks
 ) -> None:
     def problem_of(kernel: KernelEntry) -> Problem:
-        whole = attention.self_check_problem(kernel)
+        whole = ATTENTION.self_check_problem(kernel)
         expected = {"out": (whole.expected["out"][0], lambda found, expected: error)}
         return replace(whole, expected=expected, limit=1.0)
 
     operator: Any = SimpleNamespace(
-        prepare=attention.prepare, self_check_problem=problem_of, ways=attention.ways
+        prepare=ATTENTION.prepare, self_check_problem=problem_of, ways=ATTENTION.ways
     )
     assert bool(fresh.verify(operator, KERNEL, 0)) == passes
 
@@ -175,9 +177,9 @@ def test_a_kernel_is_checked_once_on_each_gpu(
 
     device = OnTheHost(library, catalogue("gfx950"), check=check)
     for index in (0, 1, 1, 0):
-        assert bool(device.verify(attention, KERNEL, index)) == (not index)
+        assert bool(device.verify(ATTENTION, KERNEL, index)) == (not index)
     assert asked == [0, 1]
-    assert device.verify(linear, replace(KERNEL, operator="gemm"), 0)
+    assert device.verify(linear.OPERATOR, replace(KERNEL, operator="gemm"), 0)
     assert asked == [0, 1, 0], "operators whose kernels share a name share no verdict"
 
 

@@ -11,7 +11,7 @@ from hk_backend.kernels.catalogue import arches, catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing import catalogue_figures
 from hk_backend.lab.timing.calibration import error_of
-from hk_backend.lab.timing.standard import shapes_of
+from hk_backend.lab.timing.family import family_of
 from hk_backend.lab.toolchain import modelled
 from hk_backend.lab.toolchain.modelled import (
     ModelledFigures,
@@ -27,7 +27,9 @@ REMEDY = "run make modelled"
 
 def check(entry: KernelEntry, found: ModelledFigures) -> None:
     shipped = modelled_figures(entry)
-    assert list(shipped) == list(shapes_of(entry)), REMEDY
+    family = family_of(entry.operator)
+    assert family is not None
+    assert list(shipped) == list(family.shapes(entry)), REMEDY
     for name, now in found.items():
         kept = shipped[name]
         assert kept.tflops == pytest.approx(now.tflops, rel=1e-3), f"{entry.name}: {REMEDY}"

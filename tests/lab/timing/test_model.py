@@ -8,7 +8,9 @@ from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_plan import tiles_of
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.lab.timing import standard
+from hk_backend.lab.timing.family import serving
+from hk_backend.lab.timing.workloads import gemm
+from hk_backend.lab.timing.workloads.attention_prefill.shape import batch
 
 # --- which of several kernels serves a shape ------------------------------------------------------
 
@@ -19,8 +21,8 @@ def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -
     facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK, "padded": False}
     family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
     assert not isinstance(family, NoKernel)
-    shape = standard.batch(1, tokens, 8, 8, True)
-    entry, launch = standard.serving(family, shape, 16)
+    shape = batch(1, tokens, 8, 8, True)
+    entry, launch = serving(family, shape, 16)
     assert entry.tile.rows == rows
     assert len(launch.work) == 8 * tokens // rows
 
@@ -30,7 +32,7 @@ def test_the_planner_chooses_between_gemm_kernels() -> None:
     family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")
     assert not isinstance(family, NoKernel)
     for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):
-        entry, launch = standard.serving(family, standard.gemm.Shape(m, n, k), 256)
+        entry, launch = serving(family, gemm.Shape(m, n, k), 256)
         plan = planned(family, m, n, k, 256)
         assert (entry, len(launch.work)) == (plan.entry, tiles_of(entry, m, n) * plan.splits)
     assert plan.splits == 1 < planned(family, 4, 512, 8192, 256).splits

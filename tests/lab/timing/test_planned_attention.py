@@ -14,7 +14,7 @@ import pytest
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.costs import costs
 from hk_backend.lab.bench.attention.explain import AttentionExplanation, explain
-from hk_backend.lab.timing.workloads.attention import Shape
+from hk_backend.lab.timing.workloads.attention_prefill import Shape
 from tests.seed import draw
 
 UNITS = 256

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hk_backend.lab.timing import shapes
-from hk_backend.lab.timing.workloads import attention, gemm, quantize
+from hk_backend.lab.timing.workloads import attention_prefill as attention
+from hk_backend.lab.timing.workloads import gemm, quantize_fp8
 from tests.lab.timing.launches import GEMM, PACKED, PAGED, QUANTIZE, WINDOWED, entry
 
 
@@ -37,7 +38,7 @@ def test_a_gemm() -> None:
 
 def test_rows_to_quantise() -> None:
     workload = shapes.parse(entry(QUANTIZE), "k=30,m=10")
-    assert workload.shape == quantize.Shape(10, 30)
+    assert workload.shape == quantize_fp8.Shape(10, 30)
     assert workload.text == "m=10, k=30"
     assert np.prod(workload.launch().grid) == 10
 

@@ -13,7 +13,9 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.workloads import attention, quantize
+from hk_backend.lab.timing.workloads import quantize_fp8
+from hk_backend.lab.timing.workloads.attention_prefill import Shape, launch
+from hk_backend.lab.timing.workloads.attention_prefill.workgroups import workgroups
 
 
 def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> KernelEntry:
@@ -23,26 +25,24 @@ def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> Ke
     return entry
 
 
-def executed(
-    entry: KernelEntry, shape: attention.Shape
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def executed(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Numbers for each workgroup of a launch: the tiles that are counted, and the executed
     instructions."""
-    launch = attention.launch(entry, shape)
-    work = attention.workgroups(entry, shape).tiles
-    assert len(work) == np.prod(launch.grid)
-    traced = launch.machine.trace(
-        launch.kernel,
-        list(launch.grid),
-        [launch.block],
-        launch.arguments,
+    prepared = launch(entry, shape)
+    work = workgroups(entry, shape).tiles
+    assert len(work) == np.prod(prepared.grid)
+    traced = prepared.machine.trace(
+        prepared.kernel,
+        list(prepared.grid),
+        [prepared.block],
+        prepared.arguments,
         workgroups=range(len(work)),
-        dynamic_lds=launch.dynamic_lds,
+        dynamic_lds=prepared.dynamic_lds,
     )
     return work, np.array(traced.steps, float)
 
 
-SHAPE = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1)
+SHAPE = Shape([512, 256, 768], [512, 1088, 1024], 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_workgroups_with_as_much_to_do_execute_as_much(
 
 
 def test_useful_work_of_a_causal_shape() -> None:
-    square = attention.Shape([4], [4], 2, 1)
+    square = Shape([4], [4], 2, 1)
     assert square.flops(64) == 4 * 2 * 64 * (4 * 4 / 2)
-    assert attention.Shape([2], [6], 2, 1).flops(64) == 4 * 2 * 64 * (2 * 4 + 2 * 2 / 2)
+    assert Shape([2], [6], 2, 1).flops(64) == 4 * 2 * 64 * (2 * 4 + 2 * 2 / 2)
     assert square.bytes(64) == 2 * 64 * (2 * 2 * 4 + 2 * 1 * 4)
     assert square.bytes(64, stored=1) == 64 * (2 * 2 * 2 * 4 + 2 * 1 * 4)
 
@@ -96,7 +96,7 @@ def test_useful_work_within_a_window(queries: int, keys: int, window: int) -> No
     """The keys that the rows see are counted one by one; those on the diagonal count half."""
     seen = sum(min(window, 1 + row) for row in range(keys - queries, keys))
     half = sum(0.5 for row in range(keys - queries, keys) if row < window)
-    shape = attention.Shape([queries], [keys], 2, 1, window=window)
+    shape = Shape([queries], [keys], 2, 1, window=window)
     assert shape.flops(64) == 4 * 2 * 64 * (seen - half)
     read = len({key for row in range(keys - queries, keys) for key in range(row + 1)[-window:]})
     assert shape.bytes(64) == 2 * 64 * (2 * 2 * queries + 2 * 1 * read)
@@ -113,7 +113,7 @@ def test_useful_work_within_a_window(queries: int, keys: int, window: int) -> No
 )
 def test_impossible_shapes_are_refused(shape: tuple, message: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError, match=message):
-        attention.Shape(*shape)
+        Shape(*shape)
 
 
 @pytest.mark.parametrize("scale", ["token", "block", "given"])
@@ -121,8 +121,8 @@ def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
     """Rows end within a tile: the workgroups at their end have less to do."""
     entry = catalogue("gfx950").select("quantize_fp8", x="bf16", scale=scale)
     assert isinstance(entry, KernelEntry)
-    shape = quantize.Shape(300, 3000)
-    launch = quantize.launch(entry, shape)
+    shape = quantize_fp8.Shape(300, 3000)
+    launch = quantize_fp8.launch(entry, shape)
     assert launch.work.sum() == 300 * 3000
     assert len(launch.work) == np.prod(launch.grid)
     scales = {"token": 300, "block": 300 * 24, "given": 1}[scale]

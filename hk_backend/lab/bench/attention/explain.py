@@ -13,7 +13,10 @@ from hk_backend.kernels.masks import NO_MASK, PART, WINDOW, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.lab.bench.rivals import Facts, Rival, rivals
 from hk_backend.lab.timing.calibration import error_of
-from hk_backend.lab.timing.workloads import attention, merge
+from hk_backend.lab.timing.workloads import attention_merge as merge
+from hk_backend.lab.timing.workloads import attention_prefill as attention
+
+OPERATOR = "attention_prefill"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class AttentionExplanation:
             **asdict(self.shape),
             "head_size": self.head_size,
             "compute_units": self.compute_units,
-            "model_error_rms": error_of("attention_prefill"),
+            "model_error_rms": error_of(OPERATOR),
             "rivals": [rival.as_json() for rival in self.rivals],
         }
 
@@ -92,7 +95,7 @@ def _mask(shape: attention.Shape) -> str:
 def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
     facts: dict[str, Fact] = {"dtype": "bf16", "stored": "bf16", "keys": PAGED}
     of = {**facts, "head_size": head_size, "padded": False, "mask": mask}
-    return _there(kernels.alternatives("attention_prefill", **of))
+    return _there(kernels.alternatives(OPERATOR, **of))
 
 
 def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:

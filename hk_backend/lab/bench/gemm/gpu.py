@@ -14,6 +14,7 @@ import torch
 
 from hk_backend.devices.hip import linear
 from hk_backend.devices.hip.device import HipDevice, hip_device
+from hk_backend.devices.hip.linear_quantisation import quantisation
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_formats import Format
 from hk_backend.lab.bench.gemm.timers import Problem
@@ -88,7 +89,7 @@ class Gpu:
         self._footprint = footprint
 
     def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
-        verdict = self._hip.verify(linear, entry, self._index)
+        verdict = self._hip.verify(linear.OPERATOR, entry, self._index)
         if not verdict:
             raise RuntimeError(verdict.why)
         of = self._arguments(problem)
@@ -108,7 +109,7 @@ class Gpu:
         return self._watch(list(turn))
 
     def _launch(self, entry: KernelEntry, splits: int, of: LinearArguments) -> Call:
-        call = replace(linear.prepare(of, self._hip.catalogue), kernels=(entry,))
+        call = replace(linear.OPERATOR.prepare(of, self._hip.catalogue), kernels=(entry,))
         call = linear.split(call, self._hip.gpu(self._index), splits)
         return lambda: self._hip.launch(call, self._index)
 
@@ -120,7 +121,7 @@ class Gpu:
         x = torch.randn(m, k, device=target).to(torch.float16 if of.activations == "f16" else BF16)
         weight = self._weight(of, n, k, _activations(of) if rounded else "none", target)
         arguments = LinearArguments(x, weight, None, x.new_empty(m, n))
-        quantise = linear.quantisation(arguments)
+        quantise = quantisation(arguments)
         if quantise is None:
             return arguments
         self._hip.run(quantise)

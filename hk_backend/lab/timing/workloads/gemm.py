@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.row_sources import STORED_BYTES
+from hk_backend.lab.timing.calibration import MATRIX
+from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch
+from hk_backend.lab.timing.sizes import LONGEST, number, positive
 from hk_backend.lab.timing.workloads import buffers
 
 XCDS = 8
@@ -28,13 +34,11 @@ class Shape:
     """Number of workgroups that share the depth of a tile."""
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k", "splits"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+        positive(m=self.m, n=self.n, k=self.k, splits=self.splits)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """Prepare `entry` on `shape`. The operands are zeros: time does not depend on them."""
+    """Prepares `entry` on `shape`. The operands are zeros: time does not depend on them."""
     m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
     a_bytes, b_bytes = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     k_row = -(-k * a_bytes // 16) * 16 // a_bytes  # rows begin at multiples of 16 bytes
@@ -102,3 +106,46 @@ def workgroup_of(tile: int, tiles: int) -> int:
     if tiles % XCDS:
         return tile
     return tile % (tiles // XCDS) * XCDS + tile // (tiles // XCDS)
+
+
+def square(size: int) -> Shape:
+    """The GEMM with M = N = K = `size`."""
+    return Shape(size, size, size)
+
+
+def small(entry: KernelEntry) -> Shape:
+    """One tile of C, so deep that waves with a share of the depth loop."""
+    return Shape(entry.tile.rows, entry.tile.columns, 17 * entry.tile.depth)
+
+
+def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
+    """The shape of these sizes, and the same in words. Raises `ValueError`."""
+    m, n, k = (number(items, name, LONGEST) for name in SIZES)
+    return Shape(m, n, k), f"m={m}, n={n}, k={k}"
+
+
+SIZES = {"m": "rows", "n": "columns", "k": "of the sum"}
+STANDARD = {"8192x8192x8192": square(8192), "4096x4096x4096": square(4096)}
+FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
+    rows: {f"{m}x28672x4096": Shape(m, 28672, 4096)}
+    for rows, m in ((128, 512), (64, 128), (32, 16))
+}
+"""Shapes of GEMM kernels with small tiles, by rows of the tile: gate_up of Llama 3 8B.
+
+M is a number of tokens that such a tile serves."""
+SMALL_TILE = 128 * 128
+
+
+def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
+    """Shapes, by name, that the catalogue has modelled figures of a kernel for."""
+    is_small = entry.tile.rows * entry.tile.columns <= SMALL_TILE
+    return FEW_ROWS[entry.tile.rows] if is_small else STANDARD
+
+
+def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[KernelEntry, Shape]:
+    """The kernel and the number of splits that the planner chooses."""
+    plan = planned(alternatives, shape.m, shape.n, shape.k, compute_units)
+    return plan.entry, replace(shape, splits=plan.splits)
+
+
+FAMILY = ModelledFamily(launch, small, SIZES, parse, shapes_of, serving, MATRIX)

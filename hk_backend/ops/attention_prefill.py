@@ -1,4 +1,4 @@
-"""`attention_prefill` and `merge_attention`: the public attention operators.
+"""`attention_prefill`: attention of new tokens over packed or paged keys and values.
 
 A call passes three layers. The function that a user calls bundles and checks the arguments. The
 `torch.library` operator takes only tensors and numbers, and is what torch.compile sees. The device
@@ -11,11 +11,10 @@ import math
 
 import torch
 
-from hk_backend.devices import device_for
-from hk_backend.ops.attention_check import check_attention, check_merge, check_query
-from hk_backend.ops.registry import define_in_place, watched
-from hk_backend.ops.schema import Schema
-from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
+from hk_backend.ops.attention_check import check_attention, check_query
+from hk_backend.ops.attention_envelope import limits
+from hk_backend.ops.registry import declare, run
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 
 
@@ -105,45 +104,8 @@ def attention_prefill(
         max_seq_len,
     )
     check_attention(arguments)
-    if watched(query):
-        torch.ops.hk_backend.attention_prefill(*_attention.flatten(arguments))
-    else:
-        device_for(query.device.type).run(arguments)
+    run(arguments, query)
     return out if lse is None else (out, lse)
 
 
-def merge_attention(
-    output_a: torch.Tensor,
-    lse_a: torch.Tensor,
-    output_b: torch.Tensor,
-    lse_b: torch.Tensor,
-    *,
-    out: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Join two partial attentions of the same queries over disjoint sets of keys.
-
-    Args:
-        output_a, output_b: `[tokens, num_heads, head_size]`, one dtype.
-        lse_a, lse_b: float32 `[num_heads, tokens]`, natural log-sum-exp. Minus infinity: that
-            side saw no key, and its output does not count, whatever it holds.
-        out: tensor to write; may be `output_a` or `output_b`.
-
-    Returns:
-        the joined output and its log-sum-exp (https://arxiv.org/abs/2501.01005, section 2.2).
-
-    Raises:
-        ValueError: shapes, dtypes or devices that do not fit; the message names the argument.
-    """
-    if out is None:
-        out = torch.empty_like(output_a)
-    lse = torch.empty_like(lse_a)
-    arguments = MergeArguments(output_a, lse_a, output_b, lse_b, out, lse)
-    check_merge(arguments)
-    torch.ops.hk_backend.merge_attention(*_merge.flatten(arguments))
-    return out, lse
-
-
-_attention = Schema(AttentionArguments)
-_merge = Schema(MergeArguments)
-for schema in (_attention, _merge):
-    define_in_place(schema)
+declare(attention_prefill, AttentionArguments, limits=limits)

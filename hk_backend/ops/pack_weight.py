@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hk_backend.devices import device_for
+from hk_backend.ops.registry import declare
 from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import PackWeightArguments
@@ -197,3 +198,6 @@ def _described(tensor: torch.Tensor) -> str:
 
 def _either(names: tuple[str, ...]) -> str:
     return " or ".join(repr(name) for name in names)
+
+
+declare(pack_weight, PackWeightArguments)

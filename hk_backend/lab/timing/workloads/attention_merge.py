@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch, spread
+from hk_backend.lab.timing.sizes import LONGEST, number, positive
 from hk_backend.lab.timing.workloads import buffers
 
 
@@ -23,13 +26,11 @@ class Shape:
     parts: int
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "heads", "parts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+        positive(tokens=self.tokens, heads=self.heads, parts=self.parts)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """Prepare `entry` on `shape`, with zeros as partial results."""
+    """Prepares `entry` on `shape`, with zeros as partial results."""
     tokens, heads, parts, head_size = shape.tokens, shape.heads, shape.parts, entry.tile.depth
     arrays = {
         "partial": buffers.zeros((parts, tokens, heads, head_size), np.uint16),
@@ -66,3 +67,25 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         bytes=float(sum(array.nbytes for array in arrays.values())),
         keep_alive=arrays,
     )
+
+
+SIZES = {
+    "tokens": "rows of each head",
+    "heads": "of the queries",
+    "parts": "of the keys",
+}
+
+
+def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
+    """The shape of these sizes, and the same in words. Raises `ValueError`."""
+    sizes = {name: number(items, name, LONGEST) for name in SIZES}
+    return Shape(**sizes), ", ".join(f"{size} {name}" for name, size in sizes.items())
+
+
+FAMILY = ModelledFamily(
+    launch,
+    sizes=SIZES,
+    parse=parse,
+    shapes=lambda entry: {"8 heads n200, 16 parts": Shape(200, 8, 16)},
+    uncompared="nobody publishes the time of so short a launch of its kind",
+)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.calibration import MEMORY
+from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch, spread
+from hk_backend.lab.timing.sizes import LONGEST, number, positive
 from hk_backend.lab.timing.workloads import buffers
-from hk_backend.terms.weight_format import FP8_BLOCK
+from hk_backend.lab.timing.workloads.gemm import SCALE_BLOCK
 
 
 @dataclass(frozen=True)
@@ -21,19 +25,17 @@ class Shape:
     k: int
 
     def __post_init__(self) -> None:
-        for name in ("m", "k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
+        positive(m=self.m, k=self.k)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """Prepare `entry` on `shape`. x is zeros: any finite x takes as long.
+    """Prepares `entry` on `shape`. x is zeros: any finite x takes as long.
 
     A given scale is one scale of the whole tensor.
     """
     m, k = shape.m, shape.k
     scale = entry.facts["scale"]
-    columns = -(-k // FP8_BLOCK) if scale == "block" else 1
+    columns = -(-k // SCALE_BLOCK) if scale == "block" else 1
     arrays = {
         "x": buffers.zeros((m, k), np.uint32 if entry.facts["x"] == "f32" else np.uint16),
         "codes": buffers.zeros((m, k), np.uint8),
@@ -72,3 +74,19 @@ def workgroups(entry: KernelEntry, shape: Shape) -> NDArray[np.float64]:
 def _shares(length: int, tile: int) -> NDArray[np.float64]:
     """Lengths of the tiles that `length` is cut into."""
     return np.minimum(tile, length - np.arange(0, length, tile)).astype(np.float64)
+
+
+def small(entry: KernelEntry) -> Shape:
+    """Two rows, each a little shorter than the columns of a workgroup."""
+    return Shape(2, entry.tile.columns - 8)
+
+
+def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
+    """The shape of these sizes, and the same in words. Raises `ValueError`."""
+    m, k = (number(items, name, LONGEST) for name in SIZES)
+    return Shape(m, k), f"m={m}, k={k}"
+
+
+SIZES = {"m": "rows", "k": "columns"}
+STANDARD = {"16384x8192": Shape(16384, 8192), "16x8192": Shape(16, 8192)}
+FAMILY = ModelledFamily(launch, small, SIZES, parse, shapes=lambda entry: STANDARD, error=MEMORY)

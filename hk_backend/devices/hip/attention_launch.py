@@ -1,27 +1,22 @@
-"""`attention_prefill` on a GPU: the launch of a call, and its kernels' argument struct.
+"""The launch of an `attention_prefill` call: the kernels' argument struct, from host facts alone.
 
-The struct is csrc/include/hk/args/attention_prefill.hpp. This module reads only host facts: shapes,
-strides, dtypes.
+The struct is csrc/include/hk/args/attention_prefill.hpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import torch
 
-from hk_backend.devices.hip.attention_family import STORED, kernels_of, verdict
-from hk_backend.devices.hip.attention_problem import problem_of
+from hk_backend.devices.hip.attention_family import kernels_of
 from hk_backend.devices.hip.cache_form import cache_arguments
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Machine, Problem, Way, as_it_is
-from hk_backend.kernels import Catalogue, Family, KernelEntry
+from hk_backend.kernels import Catalogue, Family
 from hk_backend.kernels.masks import ALL_KEYS, GROUPED
 from hk_backend.kernels.row_sources import SPLIT, group_arguments
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
-
-__all__ = ["prepare", "self_check_problem", "settle", "verdict", "ways"]
 
 ALIGNMENT = 16
 """Alignment of every row in bytes, as the kernels read and write 16 at once."""
@@ -45,8 +40,6 @@ The kernels divide the slopes by `scale`, and the result must be a float32.
 """
 BLOCK_BYTES = 2**32 - 2**12
 """Exclusive bound of the bytes from one block of a cache to the next."""
-PADDING = 8, 16
-"""Channels of keys, and of values, that a padded kernel leaves unused in its self-check."""
 ROWS = "rows of attention (tokens times heads)"
 
 
@@ -213,23 +206,3 @@ def _check_groups(
             if WAVE_TOKENS * token + group * head > elements:
                 valid = (elements - WAVE_TOKENS * token) // group
                 bad(f"{name}_head", f"a stride of {head} elements", f"at most {valid}")
-
-
-def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """Returns the call unchanged: it does not include the choice for a step (`dealing.Layer`)."""
-    return call
-
-
-def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch an attention kernel."""
-    return (as_it_is,)
-
-
-def self_check_problem(kernel: KernelEntry) -> Problem:
-    """The problem that `kernel` must solve before its first use."""
-    dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
-    dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
-    keys, mask = str(facts["keys"]), str(facts["mask"])
-    of_keys, of_values = PADDING if facts["padded"] else (0, 0)
-    most = int(facts["head_size"])
-    return problem_of(dtype, stored, (most - of_keys, most - of_values), keys, mask)

@@ -1,4 +1,4 @@
-"""Attention on the cpu device: passes addresses, sizes and strides to `_cpu`."""
+"""`attention_prefill` on the cpu device: passes addresses, sizes and strides to `_cpu`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from hk_backend.devices.cpu.extension import Extension, address
-from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
+from hk_backend.terms.attention_arguments import AttentionArguments
 
 # Packed keys and values count as one endless block of tokens (layout of CacheView, see _packed).
 _ENDLESS = 2**62
@@ -15,7 +15,7 @@ SPLIT_ELEMENTS = 2**15
 """Fewest key elements worth a split of their own (csrc/cpu/attention/attention_plan.hpp)."""
 
 
-def prefill(on: Extension, of: AttentionArguments) -> None:
+def run(on: Extension, of: AttentionArguments) -> None:
     """Runs `attention_prefill`. The extension checks values before it writes anything.
 
     Raises:
@@ -93,15 +93,6 @@ def prefill(on: Extension, of: AttentionArguments) -> None:
         out.stride(),
         address(lse),
         (0, 0) if lse is None else lse.stride(),
-    )
-
-
-def merge(on: Extension, of: MergeArguments) -> None:
-    """Runs `merge_attention`."""
-    tensors = (of.output_a, of.lse_a, of.output_b, of.lse_b, of.out, of.lse)
-    places = [place for tensor in tensors for place in (tensor.data_ptr(), tensor.stride())]
-    on.kernels.merge_attention(
-        on.isa, torch.get_num_threads(), on.dtypes[of.out.dtype], tuple(of.out.shape), *places
     )
 
 

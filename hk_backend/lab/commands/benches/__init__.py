@@ -1,0 +1,1 @@
+"""What `hk-backend bench NAME` measures: a module with a `command` for each name."""

@@ -1,0 +1,1 @@
+"""What `hk-backend time NAME --explain` explains: a module for each name."""
