@@ -63,8 +63,8 @@ class PairSweep:
             except AssertionError as wrong:
                 error = f"HK's result is wrong: {wrong}"
             timed = alternate({"hk": pair.hk, "stock": pair.stock}, self.rounds)
-            milliseconds = (1e3 * timed[name].median for name in ("hk", "stock"))
-            yield PairTiming(pair.name, *milliseconds, error)
+            hk, stock = (1e3 * timed[name].median for name in ("hk", "stock"))
+            yield PairTiming(pair.name, hk, stock, error)
 
 
 def print_pairs(console: Console, rows: Sequence[PairTiming]) -> None:
