@@ -26,7 +26,7 @@ from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention as engine
 from hk_backend.kernels import catalogue
-from hk_backend.ops import attention
+from hk_backend.ops import registry
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
@@ -203,7 +203,7 @@ def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHo
     monkeypatch.setattr(found, "verify", lambda *_: SERVED)
     monkeypatch.setattr(hip, "hip_device", lambda: found)
     # skip torch's dispatcher, which hides tensor subclasses from what it calls
-    monkeypatch.setattr(attention, "watched", lambda query: False)
+    monkeypatch.setattr(registry, "watched", lambda query: False)
     return found
 
 
