@@ -4,8 +4,9 @@
 
 Functions, classes and constants are definitions. One reaches another if it names it, or its
 attribute through a module's name, also in an annotation, a decorator or a nested import. A test
-reaches the fixtures that its arguments name, and a string the module that it names. Comments,
-docstrings and line breaks do not count.
+reaches the fixtures that its arguments name, a string the module that it names, and a search for an
+operator's part (`hk_backend.operators`) every module of the room. Comments, docstrings and line
+breaks do not count.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PACKAGES = {
 }
 """Folders of the project's packages, by the name under which they are imported."""
 
+SEARCH = "part"
+"""Name of the function that finds the parts of operators."""
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 DUMP: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
 """Options that make every Python print a tree as 3.11 does."""
@@ -84,7 +87,7 @@ def _references(of: Definition) -> tuple[Definition, ...]:
                 found |= set(_resolve(target, names[1:]))
             elif target is not None and root != of.name:
                 found.add(Definition(of.module, root))
-        found |= {Definition(name, "") for name in _named_modules(node)}
+        found |= {Definition(name, "") for name in (*_named_modules(node), *_searched(node))}
         if isinstance(node, ast.FunctionDef):
             found |= set(_fixtures(of.module, node))
     return tuple(sorted(found))
@@ -103,6 +106,16 @@ def _named_modules(node: ast.AST) -> Iterator[str]:
         text = each.value if isinstance(each, ast.Constant) else None
         if isinstance(text, str) and _DOTTED.fullmatch(text) and path_of(text) is not None:
             yield text
+
+
+def _searched(node: ast.AST) -> Iterator[str]:
+    """Modules of the rooms in which `operators.part` looks, as in `part("devices.hip", name)`."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.args:
+            room = each.args[0]
+            if each.func.id == SEARCH and isinstance(room, ast.Constant):
+                inside = f"hk_backend.{room.value}."
+                yield from (name for name in modules_of("hk_backend") if name.startswith(inside))
 
 
 def _fixtures(module: str, test: ast.FunctionDef) -> Iterator[Definition]:
@@ -223,13 +236,16 @@ def modules_of(package: str) -> list[str]:
 
 
 def imported_by(module: str) -> set[str]:
-    """The modules of the project that one imports itself, wherever in it, and their packages."""
+    """The modules of the project that one imports itself, wherever in it, and their packages.
+
+    Also those that it finds as parts of operators.
+    """
     found: set[str] = set()
     for _, name in _imports(_tree(module), module):
         parts = name.split(".")
         prefixes = (".".join(parts[: index + 1]) for index in range(len(parts)))
         found |= {each for each in prefixes if path_of(each) is not None}
-    return found
+    return found | set(_searched(_tree(module)))
 
 
 @functools.cache

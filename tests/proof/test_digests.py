@@ -46,7 +46,9 @@ PRODUCT = {
     "hk_backend/routing.py": (
         '"""Routes."""\nfrom hk_backend.terms import LIMIT\n'
         "def routes():\n    return LIMIT  # all\n"
+        'def run(name):\n    part("devices.cpu", name).run()\n'
     ),
+    "hk_backend/devices/cpu/scale.py": "def run():\n    return 7\n",
     "hk_backend/terms.py": "LIMIT = 3\n",
     "hk_backend/limits.json": "{}",
     "hk_backend/cli.py": "from hk_backend.routing import routes\n",
@@ -122,6 +124,7 @@ def test_proofs_of_kernels_do_not_hang_on_the_devices() -> None:
         ("hk_vllm/plugin.py", "routes()\n", "routes() + 1\n", True),
         ("hk_backend/routing.py", "return LIMIT", "return -LIMIT", True),
         ("hk_backend/terms.py", "3", "4", True),
+        ("hk_backend/devices/cpu/scale.py", "7", "8", True),
         ("hk_backend/limits.json", "{}", "[]", True),
         ("csrc/cpu/linear.cpp", "3", "4", True),
         ("hk_backend/routing.py", "Routes.", "All routes.", False),
