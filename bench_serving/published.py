@@ -23,7 +23,7 @@ class Panel(NamedTuple):
 
     `shapes`: HK's shapes of the same work, by size. `rates`: published rates, by the kernel's name;
     `source`: who published them. `hipkittens_modelled`: rates of HipKittens' kernel by the timing
-    model, as in docs/timing.md; nothing else here is modelled.
+    model, as the timing model has it; nothing else here is modelled.
     """
 
     name: str

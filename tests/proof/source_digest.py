@@ -32,8 +32,6 @@ PACKAGES = {
 }
 """Folders of the project's packages, by the name under which they are imported."""
 
-SEARCH = "part"
-"""Name of the function that finds the parts of operators."""
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 DUMP: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
 """Options that make every Python print a tree as 3.11 does."""
@@ -111,10 +109,9 @@ def _named_modules(node: ast.AST) -> Iterator[str]:
 def _searched(node: ast.AST) -> Iterator[str]:
     """Modules of the rooms in which `operators.part` looks, as in `part("devices.hip", name)`."""
     for each in ast.walk(node):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.args:
-            room = each.args[0]
-            if each.func.id == SEARCH and isinstance(room, ast.Constant):
-                inside = f"hk_backend.{room.value}."
+        match each:
+            case ast.Call(func=ast.Name(id="part"), args=[ast.Constant(value=str(room)), *_]):
+                inside = f"hk_backend.{room}."
                 yield from (name for name in modules_of("hk_backend") if name.startswith(inside))
 
 

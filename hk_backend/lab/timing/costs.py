@@ -2,10 +2,9 @@
 
     python -m hk_backend.lab.timing.costs [--arch gfx950]
 
-`gemm_cost` models launches of two depths for each gemm kernel. Every CU has one workgroup, or as
-many as fit. One more launch has its depth split. The cost follows from the modelled times. Costs of
-attention and the rate of reads are fits over many shapes, which stay as the file has them
-(tests/lab/timing/test_planned_attention.py holds the choices by them to the model).
+A kernel's cost follows from the modelled times of a few launches. Their workgroups take few steps
+or many, and have a CU to themselves or share it. Of attention, bf16 kernels over pages stand for
+all others (tests/lab/timing/test_planned_attention.py holds the planner's choices to the model).
 """
 
 from __future__ import annotations
@@ -14,23 +13,32 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from hk_backend.kernels.catalogue import catalogue
-from hk_backend.kernels.costs import COSTS, Cost
+from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS
+from hk_backend.kernels.catalogue import Catalogue, catalogue
+from hk_backend.kernels.costs import COSTS, Cost, MergeCost
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import can_split
+from hk_backend.kernels.masks import NO_MASK
+from hk_backend.kernels.row_sources import PAGED
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.workloads import gemm
+from hk_backend.lab.timing.workloads import attention_merge, attention_prefill, gemm
 
 UNITS = 256
 """Number of compute units of the modelled device."""
 SHORT, LONG = 32, 96
 """Steps along the depth of a workgroup, in the short and in the long launch."""
 SPLITS = 4
+FEW_TILES, MANY_TILES = 16, 64
+"""Tiles of keys of a workgroup of attention, in the short and in the long launch."""
+HEADS, KV_HEADS = 64, 8
+"""Heads of a request of attention, which has one workgroup for each query head."""
+FEW_ROWS, MANY_ROWS = (8, 8), (512, 32)
+"""Query tokens and heads of merges that are bound by their start, and by memory."""
 
 
 def gemm_cost(entry: KernelEntry) -> Cost:
@@ -52,19 +60,97 @@ def gemm_cost(entry: KernelEntry) -> Cost:
         return found.microseconds - found.parameters["launch"]
 
     resident = modelled(16 * UNITS, SHORT).resident
-    short, long = (microseconds(UNITS, steps) for steps in (SHORT, LONG))
-    full_short, full = (microseconds(resident * UNITS, steps) for steps in (SHORT, LONG))
-    alone, shared = (long - short) / (LONG - SHORT), (full - full_short) / (LONG - SHORT)
+    found = _cost(microseconds, (SHORT, LONG), UNITS, resident * UNITS, resident)
     summing = 0.0
     if can_split(entry, 1):
-        summing = max(0.0, microseconds(UNITS, SHORT, SPLITS) - short) / SPLITS
+        alone = microseconds(UNITS, SHORT)
+        summing = max(0.0, microseconds(UNITS, SHORT, SPLITS) - alone) / SPLITS
+    return replace(found, sum=round(summing, 4))
+
+
+def read_rate(entry: KernelEntry, cost: Cost) -> float:
+    """Bytes that all CUs read from memory in a microsecond, in a launch that does little else."""
+    found = model.time(trace(gemm.launch(entry, gemm.Shape(16, 57344, 8192)), threads=1))
+    reading = found.microseconds - found.parameters["launch"] - cost.fixed
+    return float(round(found.bytes / reading, -4))
+
+
+def attention_cost(entry: KernelEntry) -> Cost:
+    """Modelled cost of one attention kernel, in microseconds, for tiles of `TILE_KEYS` keys."""
+
+    def modelled(requests: int, tiles: int) -> model.Modelled:
+        rows, keys = [entry.tile.rows] * requests, [tiles * TILE_KEYS] * requests
+        shape = attention_prefill.Shape(rows, keys, HEADS, KV_HEADS, causal=False)
+        return model.time(trace(attention_prefill.launch(entry, shape), threads=1))
+
+    def microseconds(requests: int, tiles: int) -> float:
+        found = modelled(requests, tiles)
+        return found.microseconds - found.parameters["launch"]
+
+    resident = modelled(16 * UNITS // HEADS, FEW_TILES).resident
+    full = resident * UNITS // HEADS
+    return _cost(microseconds, (FEW_TILES, MANY_TILES), 1, full, resident)
+
+
+def _cost(
+    microseconds: Callable[[int, int], float],
+    steps: tuple[int, int],
+    few: int,
+    full: int,
+    resident: int,
+) -> Cost:
+    """The cost that follows from launches of two lengths and two sizes.
+
+    Args:
+        microseconds: modelled time of a launch of a size, whose workgroups take so many steps.
+        few, full: sizes with at most one workgroup, and with `resident` ones, on each CU.
+    """
+    short, long = steps
+    times = {(size, each): microseconds(size, each) for size in (few, full) for each in steps}
+    alone, shared = (
+        (times[size, long] - times[size, short]) / (long - short) for size in (few, full)
+    )
     return Cost(
         resident=resident,
-        fixed=round(short - SHORT * alone, 4),
-        alone=round(alone, 5),
-        shared=round(shared / resident, 5),
-        sum=round(summing, 4),
+        fixed=round(float(times[few, short] - short * alone), 4),
+        alone=round(float(alone), 5),
+        shared=round(float(shared / resident), 5),
     )
+
+
+def merge_cost(entry: KernelEntry) -> MergeCost:
+    """Modelled cost of one kernel that joins partial results, in microseconds."""
+
+    def microseconds(rows: tuple[int, int], parts: int) -> float:
+        shape = attention_merge.Shape(*rows, parts)
+        found = model.time(trace(attention_merge.launch(entry, shape), threads=1))
+        return float(found.microseconds - found.parameters["launch"])
+
+    few, many = (microseconds(FEW_ROWS, turns * FEW_PARTS) for turns in (1, 8))
+    turn = (many - few) / 7
+    rows = MANY_ROWS[0] * MANY_ROWS[1] - FEW_ROWS[0] * FEW_ROWS[1]
+    read = rows * FEW_PARTS * (8 + 2 * entry.tile.depth)
+    rate = read / (microseconds(MANY_ROWS, FEW_PARTS) - few)
+    return MergeCost(round(few - turn, 3), round(turn, 3), float(round(rate, -4)))
+
+
+def attention_costs(kernels: Catalogue) -> dict[str, object]:
+    """The parts of the file about attention: costs by head size, and by rows of a workgroup."""
+    facts = {"dtype": "bf16", "stored": "bf16", "keys": PAGED, "padded": False, "mask": NO_MASK}
+    family = [
+        entry
+        for entry in kernels.families["attention_prefill"]
+        if all(entry.facts[name] == value for name, value in facts.items())
+    ]
+    family.sort(key=lambda entry: (entry.tile.depth, -entry.tile.rows))
+    found: dict[int, dict[int, object]] = {}
+    for entry in family:
+        made = attention_cost(entry)
+        print(f"{entry.name}: {made}", file=sys.stderr)
+        found.setdefault(entry.tile.depth, {})[entry.tile.rows] = asdict(made)
+    merges = {e.tile.depth: e for e in kernels.families["attention_merge"]}
+    of_merge = {size: asdict(merge_cost(merges[size])) for size in sorted(merges)}
+    return {"attention": found, "attention_merge": of_merge}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,17 +160,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hk_backend.lab.timing.costs")
     parser.add_argument("--arch", default="gfx950")
     arch = parser.parse_args(argv).arch
-    family = catalogue(arch).families["gemm"]
-    found: dict[str, object] = {}
+    kernels = catalogue(arch)
+    family = kernels.families["gemm"]
+    made: dict[KernelEntry, Cost] = {}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for entry, made in zip(family, pool.map(gemm_cost, family), strict=True):
-            print(f"{len(found) + 1}/{len(family)} {entry.name}: {made}", file=sys.stderr)
-            found[entry.name] = {"code": entry.code, **asdict(made)}
+        for entry, cost in zip(family, pool.map(gemm_cost, family), strict=True):
+            print(f"{len(made) + 1}/{len(family)} {entry.name}: {cost}", file=sys.stderr)
+            made[entry] = cost
+    smallest = min(family, key=lambda entry: entry.tile.rows * entry.tile.columns)
     parameters, table = _emulator.TimingParameters(arch), json.loads(COSTS.read_text())
     table[arch] |= {
         "launch_microseconds": parameters["dependent_gap"],
         "read_ahead_bytes": int(parameters["hbm_burst"]),
-        "gemm": found,
+        "read_bytes_per_microsecond": read_rate(smallest, made[smallest]),
+        **attention_costs(kernels),
+        "gemm": {entry.name: {"code": entry.code, **asdict(cost)} for entry, cost in made.items()},
     }
     COSTS.write_text(json.dumps(table, indent=1) + "\n")
     return 0

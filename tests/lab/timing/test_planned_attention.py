@@ -37,6 +37,10 @@ SHAPES = [
     shape("32/8", 1, 64, 300),
     shape("9/3", 1, 40, 600),
     shape("32/8", 2, 512, 0),
+    shape("32/8", 1, 1000, 0),
+    shape("32/8", 8, 128, 2000),
+    shape("64/8", 1, 4096, 0),
+    shape("64/8", 16, 1024, 0),
 ]
 """Shapes, of which the commit draws one for each head size."""
 
