@@ -9,7 +9,7 @@ import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from hk_backend import __version__, machine
@@ -83,12 +83,11 @@ def _invalid() -> str:
 
 def versions() -> dict[str, str | None]:
     """Version of each package that matters; None: it is not installed."""
-    found = {name: engine.version for name, engine in ENGINES.items()}
     return {
         "hk-backend": __version__,
         "python": platform.python_version(),
         "torch": machine.version_of("torch"),
-        **found,
+        **{name: engine.version for name, engine in ENGINES.items()},
     }
 
 
@@ -207,5 +206,4 @@ def print_refusals(name: str) -> None:
 
 
 def _on_off(verdict: Verdict) -> dict[str, Any]:
-    answer = asdict(verdict)
-    return {"on": answer["ok"], "why": answer["why"]}
+    return {"on": verdict.ok, "why": verdict.why}
