@@ -80,12 +80,12 @@ class Output:
         except OSError as error:
             raise QuantizeError(f"{self.directory}: {error.strerror}") from None
         try:
-            with lock(handle, self.directory):
-                if not fresh and any(self.directory.iterdir()):
-                    self._take_up()
-                self._check_space(wanted, joined or {})
-                self.save_report()
-                yield
+            lock(handle, self.directory)
+            if not fresh and any(self.directory.iterdir()):
+                self._take_up()
+            self._check_space(wanted, joined or {})
+            self.save_report()
+            yield
         finally:
             os.close(handle)
 
@@ -269,11 +269,9 @@ def finished_settings(directory: Path) -> dict[str, Any]:
         return {}
 
 
-@contextmanager
-def lock(handle: int, directory: Path) -> Iterator[None]:
+def lock(handle: int, directory: Path) -> None:
     """Lock a folder; the system releases the lock when the process ends, however it ends."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise QuantizeError(f"{directory}: another run is writing into it") from None
-    yield
