@@ -24,9 +24,6 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.terms.folds import NONE
 
 REPORT = "hk_quantize.json"
-OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
-OPTIONS |= {"fold": "--fold", "head": "--head", "embedding": "--embedding"}
-OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"
 SHARDS = "shards"
@@ -257,7 +254,7 @@ def as_option(name: str, value: Any) -> str:
         value = value or NONE  # None: written before the option existed
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
-    return f"{OPTIONS.get(name, f'the {name}')} {value}"
+    return f"the model {value}" if name == "model" else f"--{name} {value}"
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:
