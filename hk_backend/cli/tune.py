@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hk_backend.cli.known_engines import ENGINES
+from hk_backend.cli.known_engines import ENGINES, installed
 from hk_backend.config import MEASURE_SECONDS, ConfigError, read_config
 from hk_backend.terminal import errors
 from hk_backend.terminal.output import JsonFlag, print_json, progress
@@ -106,16 +106,15 @@ def loader(engine: str) -> Load:
     Raises:
         TuneError: the engine is not installed, or several are and `engine` names none.
     """
-    installed = [name for name, known in ENGINES.items() if known.version is not None]
+    found = list(installed())
     if engine and engine not in ENGINES:
         raise TuneError(f"--engine {engine!r} is not valid: expected {' or '.join(ENGINES)}")
-    if engine and engine not in installed:
+    if engine and engine not in found:
         raise TuneError(f"{engine} is not installed: HK can only be measured beside the engine")
-    if not installed:
+    if not found:
         raise TuneError("no engine is installed: HK can only be measured beside vLLM or SGLang")
-    if not engine and len(installed) > 1:
-        raise TuneError(f"--engine: several are installed: name one of {', '.join(installed)}")
-    name = engine or installed[0]
-    (found,) = entry_points(group=LOADERS, name=name)
-    load: Load = found.load()
+    if not engine and len(found) > 1:
+        raise TuneError(f"--engine: several are installed: name one of {', '.join(found)}")
+    (plugin,) = entry_points(group=LOADERS, name=engine or found[0])
+    load: Load = plugin.load()
     return load

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -64,7 +62,9 @@ def add(new: Measurements) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock"), timeout=LOCK_SECONDS):
-            _replace(path, read(new.machine).merged(new).as_text())
+            fresh = path.with_suffix(".new")
+            fresh.write_text(read(new.machine).merged(new).as_text())
+            fresh.replace(path)  # in one step, so that no reader sees half of it
     except (OSError, Timeout) as error:
         _say_once(f"measurements cannot be kept in {path}: {error}")
 
@@ -92,18 +92,6 @@ def forget(machine: Machine) -> None:
 def is_same(one: Machine, other: Machine) -> bool:
     """Whether two machines differ at most in their number of threads."""
     return one.model_copy(update={"threads": other.threads}) == other
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file in one step, so that no reader sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".new")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @cache

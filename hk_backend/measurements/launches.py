@@ -55,6 +55,7 @@ class Launches:
             else:
                 self.ignored += 1
 
+    @lru_cache(maxsize=4096)  # noqa: B019 (they live as long as the process)
     def choose(self, family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
         """The launch for M rows.
 
@@ -62,14 +63,22 @@ class Launches:
             family: one or more kernels of one format. If the timed kernel is missing from it,
                 because it failed on this machine, the planner chooses.
         """
-        return _choose(self, family, m, n, k, compute_units)
+        line = self.at(_weight(family, n, k, compute_units), m)
+        for entry in family:
+            if line is not None and entry.name == line.kernel:
+                return Candidate(entry, line.splits, line.microseconds, line.source)
+        return planned(family, m, n, k, compute_units)
 
+    @lru_cache(maxsize=256)  # noqa: B019
     def most_sum_bytes(self, family: Family, n: int, k: int, compute_units: int) -> int:
         """Most bytes of sums that splits leave in memory, for any considered number of rows.
 
         Considered are the numbers in `SAMPLED` and those of timed launches.
         """
-        return _most_sum_bytes(self, family, n, k, compute_units)
+        listed = self.of(_weight(family, n, k, compute_units))
+        rows = {*SAMPLED, *(line.m for line in listed)}
+        chosen = ((m, self.choose(family, m, n, k, compute_units)) for m in rows)
+        return max(sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits) for m, of in chosen)
 
     def of(self, weight: Weight) -> list[MeasuredLaunch]:
         """The timed launches of one weight, ascending in rows."""
@@ -78,25 +87,6 @@ class Launches:
     def at(self, weight: Weight, m: int) -> MeasuredLaunch | None:
         """The timed launch that applies to M rows, if there is one."""
         return next((line for line in self.of(weight) if m <= line.m <= 2 * m), None)
-
-
-@lru_cache(maxsize=4096)
-def _choose(
-    launches: Launches, family: Family, m: int, n: int, k: int, compute_units: int
-) -> Candidate:
-    line = launches.at(_weight(family, n, k, compute_units), m)
-    for entry in family:
-        if line is not None and entry.name == line.kernel:
-            return Candidate(entry, line.splits, line.microseconds, line.source)
-    return planned(family, m, n, k, compute_units)
-
-
-@lru_cache(maxsize=256)
-def _most_sum_bytes(launches: Launches, family: Family, n: int, k: int, compute_units: int) -> int:
-    listed = launches.of(_weight(family, n, k, compute_units))
-    rows = {*SAMPLED, *(line.m for line in listed)}
-    chosen = ((m, launches.choose(family, m, n, k, compute_units)) for m in rows)
-    return max(sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits) for m, of in chosen)
 
 
 def timed_here(arch: str) -> Launches:
@@ -141,8 +131,8 @@ def kernel_of(line: MeasuredLaunch) -> KernelEntry | None:
         family = catalogue(line.arch).families.get("gemm", ())
     except CodeObjectError:  # the arch has no kernels
         return None
-    named = (entry for entry in family if entry.name == line.kernel)
-    return next((entry for entry in named if entry.sha256 == line.sha256), None)
+    timed = line.kernel, line.sha256
+    return next((entry for entry in family if (entry.name, entry.sha256) == timed), None)
 
 
 def weight_of(line: MeasuredLaunch) -> Weight:

@@ -22,12 +22,9 @@ class CalibratedLayers:
     def __init__(self, calibration: Calibration, plan: Plan, out: Output) -> None:
         self._calibration = calibration
         self._out = out
+        layers = plan.layers
         self._layers: list[dict[str, Item]] = [
-            {
-                name: plan.layers[f"model.layers.{index}.{name}"]
-                for name in PROJECTIONS
-                if f"model.layers.{index}.{name}" in plan.layers
-            }
+            {n: item for n in PROJECTIONS if (item := layers.get(f"model.layers.{index}.{n}"))}
             for index in range(calibration.layers)
         ]
         self.tokens = calibration.tokens

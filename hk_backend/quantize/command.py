@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from hk_backend.config import get_config
-from hk_backend.devices import Device, always
+from hk_backend.devices import always
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.progress import pulse
 from hk_backend.quantize.errors import QuantizeError
@@ -41,14 +41,10 @@ def quantize(
         QuantizeError: see `Job` and `perplexity.measure`; or there is no perplexity to measure.
         Interrupted: the user pressed Ctrl-C.
     """
-    with always(_processor()):
-        return _quantize(model, out, settings, text, console)
-
-
-def _processor() -> Device:
-    """The CPU device that the command computes on, even if HK_DEVICE names a GPU for serving."""
+    # the CPU computes, even if HK_DEVICE names a GPU for serving
     kind, _, instruction_set = get_config().device.partition(":")
-    return cpu_device(instruction_set if kind == "cpu" else "")
+    with always(cpu_device(instruction_set if kind == "cpu" else "")):
+        return _quantize(model, out, settings, text, console)
 
 
 def _quantize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,11 +161,10 @@ class Job:
     def kept(self) -> str:
         """Text with the numbers of files and layers that are on the disk."""
         files = sum(self.out.has(shard.file) for shard in self.plan.shards)
-        records = [kept["layers"] for kept in self.out.report[SHARDS].values()]
-        records += [kept["layers"] for kept in self.out.report[CALIBRATED].values()]
-        records += [
-            piece for kept in self.out.report["pieces"].values() for piece in kept["layers"]
-        ]
+        report = self.out.report
+        whole = (*report[SHARDS].values(), *report[CALIBRATED].values())
+        records = [kept["layers"] for kept in whole]
+        records += [piece for kept in report["pieces"].values() for piece in kept["layers"]]
         layers = {layer["layer"] for each in records for layer in each}
         of = len(self.plan.layers)
         return f"{files} of {len(self.plan.shards)} files and {len(layers)} of {of} layers kept"
@@ -239,9 +238,6 @@ class Job:
 
     def layer_errors(self) -> list[LayerError]:
         """The error of every layer that `run` quantised, worst first."""
-        return sorted(self._remembered(), key=lambda found: (-found.error, found.layer))
-
-    def _remembered(self) -> Iterator[LayerError]:
-        for record in self.out.report[SHARDS].values():
-            for layer in record["layers"]:
-                yield LayerError(**layer)
+        shards = self.out.report[SHARDS].values()
+        found = [LayerError(**layer) for shard in shards for layer in shard["layers"]]
+        return sorted(found, key=lambda each: (-each.error, each.layer))

@@ -37,11 +37,6 @@ class Method:
     fold: str = NONE
     folded: tuple[str, ...] = ()
 
-    @property
-    def calibrates(self) -> bool:
-        """Whether the codes depend on a layer's inputs (`hk_backend.quantize.calibrate`)."""
-        return self.name == "gptq"
-
     def target(self, weight: torch.Tensor, layer: str = "") -> torch.Tensor:
         """The float32 values that the codes of `layer` should represent.
 

@@ -24,9 +24,6 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.terms.folds import NONE
 
 REPORT = "hk_quantize.json"
-OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
-OPTIONS |= {"fold": "--fold", "head": "--head", "embedding": "--embedding"}
-OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"
 SHARDS = "shards"
@@ -80,12 +77,12 @@ class Output:
         except OSError as error:
             raise QuantizeError(f"{self.directory}: {error.strerror}") from None
         try:
-            with lock(handle, self.directory):
-                if not fresh and any(self.directory.iterdir()):
-                    self._take_up()
-                self._check_space(wanted, joined or {})
-                self.save_report()
-                yield
+            lock(handle, self.directory)
+            if not fresh and any(self.directory.iterdir()):
+                self._take_up()
+            self._check_space(wanted, joined or {})
+            self.save_report()
+            yield
         finally:
             os.close(handle)
 
@@ -257,7 +254,7 @@ def as_option(name: str, value: Any) -> str:
         value = value or NONE  # None: written before the option existed
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
-    return f"{OPTIONS.get(name, f'the {name}')} {value}"
+    return f"the model {value}" if name == "model" else f"--{name} {value}"
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:
@@ -269,11 +266,9 @@ def finished_settings(directory: Path) -> dict[str, Any]:
         return {}
 
 
-@contextmanager
-def lock(handle: int, directory: Path) -> Iterator[None]:
+def lock(handle: int, directory: Path) -> None:
     """Lock a folder; the system releases the lock when the process ends, however it ends."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise QuantizeError(f"{directory}: another run is writing into it") from None
-    yield

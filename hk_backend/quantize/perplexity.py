@@ -166,7 +166,7 @@ def load_model(directory: Path, untied: bool = False) -> torch.nn.Module:
     """
     instead = {TIED: False} if untied else {}
     try:
-        model = import_transformers().AutoModelForCausalLM.from_pretrained(
+        model = import_transformers("--text").AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, local_files_only=True, **instead
         )
     except (OSError, ValueError, RuntimeError) as error:

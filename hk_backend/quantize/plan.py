@@ -90,8 +90,7 @@ def make_plan(
     items = []
     for name, tensor in source.tensors.items():
         layer = weights.get(name, "")
-        stored = recipe.stored(*tensor.shape) if layer else ()
-        items.append(Item(tensor, layer, tuple(stored)))
+        items.append(Item(tensor, layer, recipe.stored(*tensor.shape) if layer else ()))
     groups = grouped(items, shard_bytes)
     shards = tuple(
         Shard(f"model-{i:05}-of-{len(groups):05}.safetensors", tuple(group))
@@ -138,8 +137,7 @@ def ignored_layers(layers: list[str], patterns: list[str]) -> list[str]:
 
 def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
     """Check that the format and the engines' merged layers can take every layer's shape."""
-    last_of_merged = {merged[-1] for merged in MERGED}
-    merged_names = {name for merged in MERGED for name in merged} - last_of_merged
+    before_others = tuple(name for merged in MERGED for name in merged[:-1])
     for layer in layers:
         n, k = source.tensors[f"{layer}.weight"].shape
         if k % recipe.row_multiple:
@@ -148,8 +146,7 @@ def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
                 f"{recipe.row_multiple}: leave it out with --ignore, or use --format fp8"
             )
         # the same check as vLLM's (`fp8_utils.validate_fp8_block_shape`)
-        merged = any(layer.endswith(name) for name in merged_names)
-        if recipe.granularity == "block" and merged and n % FP8_BLOCK:
+        if recipe.granularity == "block" and layer.endswith(before_others) and n % FP8_BLOCK:
             raise QuantizeError(
                 f"{layer} has {n} output channels, not a multiple of {FP8_BLOCK}: engines run it "
                 "merged with its neighbour and refuse blocks that span both; use --format fp8"

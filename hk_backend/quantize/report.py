@@ -71,8 +71,7 @@ def _heads(heads: dict[str, Any]) -> Table:
 
 def _rotation(job: Job) -> str:
     rotation = job.method.rotation
-    folded = f", --fold {job.method.fold}" if rotation else ""
-    return f", rotated by {rotation} channels{folded}" if rotation else ""
+    return f", rotated by {rotation} channels, --fold {job.method.fold}" if rotation else ""
 
 
 def _calibrated(job: Job) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,21 +106,22 @@ class Source:
 
     def read(self, name: str) -> torch.Tensor:
         """Read a tensor. Raises QuantizeError if its file was damaged since it was opened."""
-        path = self.directory / self.tensors[name].file
-        try:
-            with safe_open(path, framework="pt") as file:
-                return file.get_tensor(name)  # type: ignore[no-any-return]
-        except (SafetensorError, OSError) as error:
-            raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
+        with self._opened(name) as file:
+            return file.get_tensor(name)  # type: ignore[no-any-return]
 
     def pieces(self, name: str) -> Iterator[torch.Tensor]:
         """Read a tensor `ROWS` rows at a time. Raises the same errors as `read`."""
+        with self._opened(name) as file:
+            rows = file.get_slice(name)
+            for first in range(0, self.tensors[name].shape[0], ROWS):
+                yield rows[first : first + ROWS]
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
         path = self.directory / self.tensors[name].file
         try:
             with safe_open(path, framework="pt") as file:
-                rows = file.get_slice(name)
-                for first in range(0, self.tensors[name].shape[0], ROWS):
-                    yield rows[first : first + ROWS]
+                yield file
         except (SafetensorError, OSError) as error:
             raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
 

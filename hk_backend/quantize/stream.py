@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from hk_backend.extras import missing
-from hk_backend.quantize.errors import EXTRA, QuantizeError
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.source import EMBEDDING, Source
+from hk_backend.quantize.text import import_transformers
 
 
 class Stream:
@@ -88,10 +88,7 @@ class _LastLayer(Exception):
 
 def _skeleton(source: Source) -> Any:
     """The decoder of transformers, without its weights (on the meta device)."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise QuantizeError(missing(error, "--method gptq", EXTRA)) from None
+    transformers = import_transformers("--method gptq")
     try:
         config = transformers.AutoConfig.from_pretrained(source.directory, local_files_only=True)
         with torch.device("meta"):

@@ -19,7 +19,6 @@ WINDOW = 1024
 class Text:
     """A text in the model's tokens, and the SHA-256 of its file."""
 
-    path: Path
     sha256: str
     tokens: list[int]
 
@@ -47,7 +46,7 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
         raise QuantizeError(f"--text {path}: {what}") from None
     except OSError as error:
         raise QuantizeError(f"--text {path}: {error.strerror}") from None
-    transformers = import_transformers()
+    transformers = import_transformers("--text")
     try:
         tokens = transformers.AutoTokenizer.from_pretrained(model)(text)["input_ids"]
     except Exception as error:  # an invalid tokenizer.json raises anything
@@ -58,7 +57,7 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
         raise QuantizeError(
             f"{model}: its tokenizer has a token {max(tokens)}, the model has {vocabulary}"
         )
-    return Text(path, hashlib.sha256(raw).hexdigest(), tokens)
+    return Text(hashlib.sha256(raw).hexdigest(), tokens)
 
 
 def window_of(source: Source) -> int:
@@ -66,8 +65,8 @@ def window_of(source: Source) -> int:
     return min(WINDOW, int(source.config.get("max_position_embeddings") or WINDOW))
 
 
-def import_transformers() -> Any:
-    """The package transformers, without its progress bars.
+def import_transformers(option: str) -> Any:
+    """The package transformers, without its progress bars. `option`: what needs it.
 
     Raises:
         QuantizeError: transformers is not installed.
@@ -75,6 +74,6 @@ def import_transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise QuantizeError(missing(error, "--text", EXTRA)) from None
+        raise QuantizeError(missing(error, option, EXTRA)) from None
     transformers.utils.logging.disable_progress_bar()
     return transformers

@@ -150,11 +150,9 @@ def test_notes_of_the_environment(healthy: Machine) -> None:
 def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
     for tag, how in (("manylinux_2_28_x86_64", "wheel"), ("linux_x86_64", "source build")):
         healthy.our_package(f"cp312-cp312-{tag}")
-        assert installation.check_installation() == fact(
-            "installation", f"{how} (cp312-cp312-{tag}) in {HERE}"
-        )
+        assert installation.check_installation() == fact(f"{how} (cp312-cp312-{tag}) in {HERE}")
     healthy.our_package("cp311-cp311-linux_x86_64", editable=HERE, folder=tmp_path)
-    editable = fact("installation", f"editable source build in {HERE}")
+    editable = fact(f"editable source build in {HERE}")
     assert installation.check_installation() == editable
     healthy.our_package(folder=tmp_path)
     found = installation.check_installation()
@@ -167,7 +165,7 @@ def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str
     """The runtime is named, and a second one is a note. A CPU build of torch has none."""
     path = "/env/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
     healthy.hip_is(path=path, source="ROCm's pip packages", rocm="7.0")
-    named = fact("hip_library", f"{path}, from ROCm's pip packages")
+    named = fact(f"{path}, from ROCm's pip packages")
     assert installation.check_hip_library() == named
     healthy.hip_is(path="/a/libamdhip64.so", others="/b/libamdhip64.so", rocm="7.0")
     found = installation.check_hip_library()
@@ -232,7 +230,7 @@ def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
     """An engine may print anything when it is imported and when its process ends."""
     healthy.setattr(interpreter, "run", lambda code: CompletedProcess([], 0, printed, ""))
     found = told(doctor.check_contract)
-    assert (found.check, found.severity) == ("contract", "skipped")
+    assert found.severity == "skipped"
     line = (printed.split() or [""])[-1]
     assert found.what == (
         "vLLM's plugin cannot be asked: expected a JSON object in the last line of its output, "

@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,24 @@ LIBRARY = Path(hk_backend.__file__).parent / "libhk_emulated_hip.so"
 LAUNCH_FAILURE = 719
 SECONDS_BETWEEN_PROGRESS = 10.0
 SHOWN_FINDINGS = 5
+MOST_INSTRUCTIONS = 1 << 32
+"""Most instructions of a wave; more count as an endless loop."""
+MOST_FINDINGS = 20
+"""Most findings that are kept."""
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "hkEmulatedReset": (c_int, c_char_p, c_int),
+    "hkEmulatedOptions": (c_int, c_uint64, c_int, c_int, c_uint64, c_int),
+    "hkEmulatedMap": (c_int, POINTER(c_void_p), c_void_p, c_size_t, c_char_p),
+    "hkEmulatedUnmap": (c_int, c_void_p),
+    "hkEmulatedLines": (c_int, c_char_p, c_size_t),
+    "hkEmulatedLaunchCalls": (c_uint64,),
+    "hkEmulatedWhy": (c_char_p,),
+    "hkEmulatedReport": (c_char_p,),
+    "hkEmulatedForgetReport": (None,),
+    "hipGetErrorName": (c_char_p, c_int),
+    "hipGetErrorString": (c_char_p, c_int),
+}
+"""Types of a function's result and arguments; of other functions all are int."""
 
 
 class EmulatorError(RuntimeError):
@@ -59,28 +78,9 @@ class EmulatedLibrary(HipLibrary):
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), load=True)
         self.dll = ctypes.CDLL(str(path))  # the library that is now mapped
-        self.dll.hkEmulatedReset.argtypes = [ctypes.c_char_p, ctypes.c_int]
-        self.dll.hkEmulatedOptions.argtypes = [
-            ctypes.c_uint64,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_uint64,
-            ctypes.c_int,
-        ]
-        self.dll.hkEmulatedMap.argtypes = [
-            ctypes.POINTER(ctypes.c_void_p),
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_char_p,
-        ]
-        self.dll.hkEmulatedUnmap.argtypes = [ctypes.c_void_p]
-        self.dll.hkEmulatedLines.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-        self.dll.hkEmulatedWhy.restype = ctypes.c_char_p
-        self.dll.hkEmulatedReport.restype = ctypes.c_char_p
-        self.dll.hkEmulatedForgetReport.restype = None
-        for name in ("hipGetErrorName", "hipGetErrorString"):
-            getattr(self.dll, name).argtypes = [ctypes.c_int]
-            getattr(self.dll, name).restype = ctypes.c_char_p
+        for name, (result, *arguments) in SIGNATURES.items():
+            function = getattr(self.dll, name)
+            function.restype, function.argtypes = result, arguments
 
     def call(self, name: str, *arguments: object) -> None:
         """Call a function of the library by its name.
@@ -101,24 +101,9 @@ class EmulatedLibrary(HipLibrary):
         self.call("hkEmulatedReset", arch.encode(), devices)
         emulated_device.cache_clear()
 
-    def set_options(
-        self,
-        seed: int = 0,
-        threads: int = 0,
-        checks: bool = True,
-        max_instructions: int = 1 << 32,
-        max_findings: int = 20,
-    ) -> None:
-        """Sets options of all launches from now on.
-
-        Args:
-            seed: order in which waves take turns.
-            threads: workgroups that run at a time; 0: one per core.
-            checks: whether the emulator looks for faults.
-            max_instructions: most instructions of a wave; more count as an endless loop.
-            max_findings: most findings that are kept.
-        """
-        self.call("hkEmulatedOptions", seed, threads, checks, max_instructions, max_findings)
+    def use_threads(self, threads: int) -> None:
+        """Runs this many workgroups at a time from now on; other options keep their defaults."""
+        self.call("hkEmulatedOptions", 0, threads, True, MOST_INSTRUCTIONS, MOST_FINDINGS)
 
     def load(self, entry: KernelEntry) -> int:
         """Loads a module and the code object's line tables, by which findings name source lines."""
@@ -129,7 +114,7 @@ class EmulatedLibrary(HipLibrary):
     def map(self, tensor: torch.Tensor, name: str) -> int:
         """Maps `tensor` and returns its device address. Only bytes that its elements span are
         valid."""
-        address = ctypes.c_void_p()
+        address = c_void_p()
         span = spanned_bytes(tensor)
         self.call("hkEmulatedMap", ctypes.byref(address), tensor.data_ptr(), span, name.encode())
         return address.value or 0
@@ -147,7 +132,6 @@ class EmulatedLibrary(HipLibrary):
 
     def launch_calls(self) -> int:
         """Number of calls of hipModuleLaunchKernel since the last reset."""
-        self.dll.hkEmulatedLaunchCalls.restype = ctypes.c_uint64
         return int(self.dll.hkEmulatedLaunchCalls())
 
     def run_launches(self, run: bool) -> None:
@@ -245,7 +229,7 @@ def loads(device: HipDevice, operator: HipOperator, kernel: KernelEntry, index: 
 
 def make_device(library: EmulatedLibrary, kernels: Catalogue) -> HipDevice:
     """Makes the hip device over a library that was reset to the arch of `kernels`."""
-    library.set_options(threads=torch.get_num_threads())
+    library.use_threads(torch.get_num_threads())
     memory = EmulatedMemory(library, f"emulated:{kernels.arch}")
     return HipDevice(library, kernels, memory, kind="emulated", check=loads)
 

@@ -4,59 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 
 from hk_backend.devices.hip.call import Work
 
 
-class Memory(Protocol):
-    """Tensors and streams of all GPUs of a device. `index` is a GPU's number in HIP."""
+class GpuMemory:
+    """Memory of all real GPUs of a device: torch's own addresses, without mapping or waiting.
 
-    tensors_on: str
+    `index` is a GPU's number in HIP.
+    """
+
+    tensors_on = "cuda"  # ROCm's torch calls its devices cuda
     """Torch device type of the tensors."""
-    is_direct: bool
+    is_direct = True
     """Whether the GPU uses torch's addresses, so that a launch needs no mapping."""
 
     def torch_device(self, index: int) -> torch.device:
         """Torch device that holds the tensors of a GPU."""
-
-    def current_index(self) -> int:
-        """Index of the GPU that torch currently works on."""
-
-    def index(self, tensor: torch.Tensor) -> int:
-        """Index of the GPU that holds a tensor."""
-
-    def stream(self, index: int) -> int:
-        """Handle of the stream to launch on."""
-
-    @contextmanager
-    def addresses(
-        self, tensors: Mapping[str, torch.Tensor], work: Work
-    ) -> Iterator[dict[str, int]]:
-        """Maps tensors for the time of a launch that does `work`, and yields their addresses."""
-        yield {}
-
-
-class GpuMemory:
-    """Memory of real GPUs: torch's own addresses, without mapping or waiting."""
-
-    tensors_on = "cuda"  # ROCm's torch calls its devices cuda
-    is_direct = True
-
-    def torch_device(self, index: int) -> torch.device:
         return torch.device(self.tensors_on, index)
 
     def current_index(self) -> int:
+        """Index of the GPU that torch currently works on."""
         return torch.cuda.current_device()
 
     def index(self, tensor: torch.Tensor) -> int:
+        """Index of the GPU that holds a tensor."""
         index: int = tensor.device.index
         return index
 
     def stream(self, index: int) -> int:
-        """Handle of torch's current stream; 0 is its default, the null stream."""
+        """Handle of the stream to launch on: torch's current one; 0 is the null stream."""
         handle: int = torch._C._cuda_getCurrentRawStream(index)  # ten times as fast as a Stream
         return handle
 
@@ -64,7 +43,12 @@ class GpuMemory:
     def addresses(
         self, tensors: Mapping[str, torch.Tensor], work: Work
     ) -> Iterator[dict[str, int]]:
+        """Maps tensors for the time of a launch that does `work`, and yields their addresses."""
         yield {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+Memory = GpuMemory
+"""Any memory: those of the emulator and of tests derive from a GPU's."""
 
 
 class HostMemory(GpuMemory):

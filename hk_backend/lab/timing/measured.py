@@ -95,11 +95,6 @@ def matrix_forward(found: Results) -> float:
     return found["mfma_then_vector"].mean - busy - loop(found) / REPEATS
 
 
-def clock_share(name: str) -> Value:
-    """Clock rate under the load of row `name`, as a share of the nearly idle clock rate."""
-    return lambda found: found[name].gigahertz / found["clock"].gigahertz
-
-
 def workgroup_start(found: Results) -> float:
     """Clocks to start a workgroup in the place of one that has ended.
 
@@ -112,7 +107,7 @@ def workgroup_start(found: Results) -> float:
 
 PARAMETERS: dict[str, Value] = {
     "clock": lambda found: found["clock"].gigahertz,
-    "clock_idle": clock_share("clock_fma_f32"),
+    "clock_idle": lambda found: found["clock_fma_f32"].gigahertz / found["clock"].gigahertz,
     "clock_loaded": lambda found: (
         largest_matrix(found, "clock_{}").gigahertz / found["clock"].gigahertz
     ),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-ONE, EACH_SIMD, ALL, SAME_SIMD, SECOND = 0x01, 0x0F, 0xFF, 0x11, 0x10
+ONE, ALL, SAME_SIMD, SECOND = 0x01, 0xFF, 0x11, 0x10
 """Sets of a workgroup's waves that take part, as bits. Waves w and w + 4 share a SIMD."""
 ACCESS = 16 * 64
 """Bytes that a wave moves with one access of 16 bytes a lane."""

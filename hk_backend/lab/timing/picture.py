@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,7 @@ def _places(tracks: Sequence[Track]) -> list[Place]:
     places: list[Place] = []
     y, before = 0.0, tracks[0].simd
     for track in tracks:
-        if track.simd != before:
-            y += GAP
+        y += GAP if track.simd != before else 0
         before = track.simd
         height = WAVE if track.is_wave else SHARED if track.simd is None else UNIT
         places.append(Place(track, y, height))
@@ -184,10 +184,9 @@ def _boxes(spans: Sequence[Spans], place: Place, origin: float, color: str) -> P
     starts = np.concatenate([one.starts for one in spans]) - origin
     ends = starts + np.concatenate([one.clocks for one in spans])
     top, bottom = np.full(len(starts), place.y), np.full(len(starts), place.y + place.height)
-    corners = [(starts, top), (ends, top), (ends, bottom), (starts, bottom), (starts, top)]
-    points = np.stack([np.stack(corner, axis=1) for corner in corners], axis=1).reshape(-1, 2)
-    codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY]
-    outline = Outline(points, np.tile(np.array(codes, np.uint8), len(starts)))
+    corners = [(starts, top), (ends, top), (ends, bottom), (starts, bottom)]
+    boxes = np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)
+    outline = Outline.make_compound_path_from_polys(boxes)
     return PathPatch(outline, facecolor=color, linewidth=0)
 
 
@@ -226,7 +225,10 @@ def _axes(axis: Any, places: Sequence[Place], window: Window, label: str) -> Non
                 va="center",
                 fontsize="small",
             )
-    for simd, own in _simds(places).items():
+    for simd, group in itertools.groupby(places, lambda place: place.track.simd):
+        if simd is None:
+            continue
+        own = list(group)
         middle = (own[0].y + own[-1].y + own[-1].height) / 2
         axis.annotate(
             f"SIMD {simd}",
@@ -237,14 +239,6 @@ def _axes(axis: Any, places: Sequence[Place], window: Window, label: str) -> Non
             ha="center",
             va="center",
         )
-
-
-def _simds(places: Sequence[Place]) -> Mapping[int, list[Place]]:
-    found: dict[int, list[Place]] = {}
-    for place in places:
-        if place.track.simd is not None:
-            found.setdefault(place.track.simd, []).append(place)
-    return found
 
 
 def _legend(figure: Figure) -> None:

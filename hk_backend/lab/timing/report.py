@@ -13,7 +13,7 @@ from hk_backend.lab.timing.calibration import error_of
 from hk_backend.lab.timing.launch import Traced, trace
 from hk_backend.lab.timing.sensitivity import Effect, effects
 from hk_backend.lab.timing.shapes import Workload
-from hk_backend.lab.timing.workgroup import Clocks, Workgroup, longest
+from hk_backend.lab.timing.workgroup import Workgroup, longest
 
 Say = Callable[[str], object]
 """Function that gets a message about what is being done."""
@@ -70,7 +70,10 @@ class Report:
                 "clocks": group.clocks,
                 "phases": group.phases and asdict(group.phases),
                 **asdict(group.wave_clocks),
-                "lines": [{"line": at} | _clocks(own) for at, own in group.lines.items()],
+                "lines": [
+                    {"line": at, "clocks": own.total, **asdict(own)}
+                    for at, own in group.lines.items()
+                ],
             },
             "sensitivity": self.effects and [_effect(effect) for effect in self.effects],
         }
@@ -118,10 +121,6 @@ def shares(report: Report) -> dict[str, float | None]:
         "matrix_at_modelled_clock": flops / limit.clocked_flops if limit.clocked_flops else None,
         "hbm": modelled.bytes_per_second / limit.hbm_bytes,
     }
-
-
-def _clocks(clocks: Clocks) -> dict[str, Any]:
-    return {"clocks": clocks.total, **asdict(clocks)}
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

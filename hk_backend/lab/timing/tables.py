@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -97,26 +98,25 @@ def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
 
 def _print_figures(console: Console, report: Report) -> None:
     modelled, entry = report.modelled, report.workload.entry
-    rates = [(f"{modelled.bytes_per_second / 1e9:,.4g} GB/s", _of_hbm(report))]
+    say = partial(console.print, highlight=False)
+    hbm = f"{shares(report)['hbm']:.1%} of HBM's {report.limits.hbm_bytes / 1e9:,.0f} GB/s"
+    rates = [(f"{modelled.bytes_per_second / 1e9:,.4g} GB/s", hbm)]
     if modelled.flops:
         matrix = (f"{modelled.flops_per_second / 1e12:,.4g} TFLOP/s", _of_matrix(report))
         rates.insert(0 if is_matrix_bound(modelled, report.limits) else 1, matrix)
     first, *others = (rate for rate, _ in rates)
-    console.print(f"[bold]{entry.name}[/bold] on {modelled.arch}", highlight=False)
-    console.print(report.workload.text, highlight=False)
-    console.print(
-        ", ".join([f"[bold]{modelled.microseconds:,.4g} us, {first}[/bold]", *others]),
-        highlight=False,
-    )
-    console.print(statement(entry.operator), highlight=False, style="yellow")
+    say(f"[bold]{entry.name}[/bold] on {modelled.arch}")
+    say(report.workload.text)
+    say(", ".join([f"[bold]{modelled.microseconds:,.4g} us, {first}[/bold]", *others]))
+    say(statement(entry.operator), style="yellow")
     if report.changes:
         changed = ", ".join(f"{name}={value:g}" for name, value in report.changes.items())
-        console.print(f"with {changed}", highlight=False, style="yellow")
+        say(f"with {changed}", style="yellow")
     for share in filter(None, (share for _, share in rates)):
-        console.print(share, highlight=False)
+        say(share)
     if report.bound.launch_share >= LAUNCH:
-        console.print(f"{modelled.parameters['launch']:g} us are the launch's own", highlight=False)
-    console.print()
+        say(f"{modelled.parameters['launch']:g} us are the launch's own")
+    say()
 
 
 def _of_matrix(report: Report) -> str:
@@ -129,10 +129,6 @@ def _of_matrix(report: Report) -> str:
         f"{modelled.parameters['clock']:.2f} GHz, {share['matrix_at_modelled_clock']:.1%} at the "
         f"modelled {modelled.clock_ghz:.2f} GHz"
     )
-
-
-def _of_hbm(report: Report) -> str:
-    return f"{shares(report)['hbm']:.1%} of HBM's {report.limits.hbm_bytes / 1e9:,.0f} GB/s"
 
 
 def _print_bound(console: Console, report: Report) -> None:

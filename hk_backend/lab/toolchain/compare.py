@@ -39,7 +39,10 @@ def kernels(place: str) -> dict[str, Kernel]:
 
     Raises `FileNotFoundError` if there is none.
     """
-    files = list(_in_folder(Path(place)) if Path(place).is_dir() else _of_revision(place))
+    if Path(place).is_dir():
+        files = [path.read_bytes() for path in sorted(Path(place).rglob("*.co"))]
+    else:
+        files = list(_of_revision(place))
     if not files:
         raise FileNotFoundError(f"no code objects (*.co) in {place}")
     return {
@@ -47,10 +50,6 @@ def kernels(place: str) -> dict[str, Kernel]:
         for data in files
         for name, found in kernels_in(Elf(data))
     }
-
-
-def _in_folder(folder: Path) -> Iterator[bytes]:
-    return (path.read_bytes() for path in sorted(folder.rglob("*.co")))
 
 
 def _of_revision(revision: str) -> Iterator[bytes]:

@@ -50,7 +50,7 @@ def library() -> Iterator[EmulatedLibrary]:
     assert isinstance(found, EmulatedLibrary)
     found.forget_report()
     yield found
-    found.set_options(threads=torch.get_num_threads())
+    found.use_threads(torch.get_num_threads())
     found.forget_report()
 
 

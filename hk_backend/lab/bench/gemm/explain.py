@@ -79,9 +79,10 @@ def explain(
         RuntimeError: the emulator cannot execute a kernel to its end.
     """
     choice = layer.launch(m)
+    chosen = choice.entry.name, choice.splits
     every = sorted(
         candidates(layer.family, m, layer.n, layer.k, layer.compute_units),
-        key=lambda each: (not _same(each, choice), each.microseconds),
+        key=lambda each: ((each.entry.name, each.splits) != chosen, each.microseconds),
     )
     problem = Problem(layer.of, m, layer.n, layer.k)
     found = rivals(
@@ -117,7 +118,3 @@ def _facts(layer: Layer, m: int, of: Candidate) -> Facts:
         "workgroups": workgroups,
         "rounds": -(-workgroups // at_once),
     }
-
-
-def _same(one: Candidate, other: Candidate) -> bool:
-    return (one.entry.name, one.splits) == (other.entry.name, other.splits)

@@ -117,9 +117,10 @@ class Gpu:
         """Arguments made in the operator's way, of random numbers, since power depends on them."""
         of, m, n, k = problem.format, problem.m, problem.n, problem.k
         target = self._hip.memory.torch_device(self._index)
-        rounded = of.activations == "e4m3"
+        rounding = "token_block" if of.scales == "blocks" else "token"
+        activations = rounding if of.activations == "e4m3" else "none"
         x = torch.randn(m, k, device=target).to(torch.float16 if of.activations == "f16" else BF16)
-        weight = self._weight(of, n, k, _activations(of) if rounded else "none", target)
+        weight = self._weight(of, n, k, activations, target)
         arguments = LinearArguments(x, weight, None, x.new_empty(m, n))
         quantise = quantisation(arguments)
         if quantise is None:
@@ -138,7 +139,3 @@ class Gpu:
         data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)
         self._hip.run(PackWeightArguments(rows, format, n, k, None, factors, activations, data))
         return PackedWeight(data, factors, scales, None, format, n, k, activations, self.arch)
-
-
-def _activations(of: Format) -> str:
-    return "token_block" if of.scales == "blocks" else "token"

@@ -85,9 +85,5 @@ def weights(model: str, ranks: int = 1) -> dict[str, tuple[int, int]]:
 
 def name_of(n: int, k: int) -> str:
     """Name of the weight of this shape in a model on one GPU or on eight; else `NxK`."""
-    for model in MODELS:
-        for ranks in (1, 8):
-            for name, shape in weights(model, ranks).items():
-                if shape == (n, k):
-                    return name
-    return f"{n}x{k}"
+    every = (named for of in MODELS for ranks in (1, 8) for named in weights(of, ranks).items())
+    return next((name for name, shape in every if shape == (n, k)), f"{n}x{k}")

@@ -84,9 +84,7 @@ class Tune:
         launch = MeasuredLaunch(
             arch=self._timer.arch,
             compute_units=units,
-            activations=of.format.activations,
-            weights=of.format.weights,
-            scales=of.format.scales,
+            **of.format._asdict(),
             m=of.m,
             n=of.n,
             k=of.k,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from statistics import median
 
@@ -94,19 +93,10 @@ class Runner:
         """Run all rounds; returns the medians of their results."""
         self._round()  # loads the code object
         rounds = [self._round() for _ in range(self._gpu.rounds)]
-
-        def middle(of: Callable[[MicrobenchmarkResult], float]) -> float:
-            return median(map(of, rounds))
-
-        return MicrobenchmarkResult(
-            {w: median(one.clocks[w] for one in rounds) for w in self._waves},
-            middle(lambda one: one.microseconds),
-            middle(lambda one: one.gigahertz),
-            middle(lambda one: one.alone),
-            middle(lambda one: one.gap),
-            middle(lambda one: one.call),
-            rounds[0].workgroups,
-        )
+        clocks = {w: median(one.clocks[w] for one in rounds) for w in self._waves}
+        figures = (field.name for field in fields(MicrobenchmarkResult) if field.name != "clocks")
+        middle = {name: median(getattr(one, name) for one in rounds) for name in figures}
+        return MicrobenchmarkResult(clocks, **middle)
 
     def _round(self) -> MicrobenchmarkResult:
         began = time.perf_counter()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 import torch
 
 from hk_backend.engine.linear.original import Original
 from hk_backend.engine.linear.route import apply, attach
+from hk_backend.lab.bench.launch import nothing
 from hk_backend.ops import pack_weight
 from hk_backend.ops.linear import SCHEMA, linear_shape
 
@@ -56,17 +56,5 @@ def empty_operator(step: LinearStep) -> Callable[[], object]:
     buffers, ints = _layer(step)._buffers, [0, N, K, 0, 0]
     weight = [buffers.get(f"hk_{of}") for of in ("data", "factors", "block_scales", "input_scale")]
     x = torch.zeros(step.m, K, dtype=DTYPE)
-    return partial(_empty(), x, *weight, ints, None, DTYPE, None)
-
-
-@cache
-def _empty() -> Any:
-    library = torch.library.Library("hk_bench_linear", "DEF")
-    library.define(f"empty({SCHEMA}) -> Tensor")
-    library.impl("empty", linear_shape, "CPU")
-    _libraries.append(library)
-    return torch.ops.hk_bench_linear.empty
-
-
-_libraries: list[torch.library.Library] = []
-"""Keeps the libraries alive, since their operators exist only as long."""
+    operator = nothing.empty_operator(f"linear({SCHEMA}) -> Tensor", linear_shape)
+    return partial(operator, x, *weight, ints, None, DTYPE, None)

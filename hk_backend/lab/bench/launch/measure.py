@@ -12,7 +12,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hk_backend.devices import always
-from hk_backend.lab.bench.launch import linear
-from hk_backend.lab.bench.launch.nothing import nothing_device
+from hk_backend.lab.bench.launch import linear, nothing
 from hk_backend.lab.bench.stopwatch import alternate
 from hk_backend.ops.schema import Schema
 from hk_backend.routing import metrics
@@ -144,7 +143,7 @@ def _linear(step: str) -> Probed:
 
 def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -> LaunchOverhead:
     """Time one step in alternation with the empty operator."""
-    device, library = nothing_device()
+    device, library = nothing.nothing_device()
     metrics.share()  # in an engine, counters are kept in files, too
     with always(device), torch.inference_mode():
         found = probed()
@@ -178,7 +177,7 @@ def run_all(forwards: list[Callable[[], object]]) -> None:
 
 def empty_operator(rows: tuple[tuple[int, int], ...]) -> Callable[[], object]:
     """A call with `attention_prefill`'s arguments to an operator that does nothing."""
-    schema, operator = _empty()
+    schema = Schema(AttentionArguments)
     tokens = sum(query for query, _ in rows)
     query = torch.zeros(tokens, NUM_HEADS, HEAD_SIZE, dtype=DTYPE)
     key = torch.zeros(tokens, NUM_KV_HEADS, HEAD_SIZE, dtype=DTYPE)
@@ -188,20 +187,8 @@ def empty_operator(rows: tuple[tuple[int, int], ...]) -> Callable[[], object]:
             query=query, key=key, value=key, query_start_loc=starts, scale=0.1, out=query.clone()
         )
     )
-    return lambda: operator(*flat)
+    return partial(nothing.empty_operator(schema.text, _no_shape), *flat)
 
 
-_libraries: list[torch.library.Library] = []
-"""Keeps the libraries alive, since their operators exist only as long."""
-
-
-@cache
-def _empty() -> tuple[Schema[AttentionArguments], Callable[..., None]]:
-    schema = Schema(AttentionArguments)
-    library = torch.library.Library("hk_bench", "DEF")
-    _libraries.append(library)
-    library.define(schema.text)
-    name = schema.text.partition("(")[0]
-    library.impl(name, lambda *arguments: None, "CPU")
-    operator: Callable[..., None] = getattr(torch.ops.hk_bench, name)
-    return schema, operator
+def _no_shape(*arguments: object) -> None:
+    """Return nothing: the operator writes to its arguments."""
