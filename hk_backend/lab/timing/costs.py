@@ -148,7 +148,8 @@ def attention_costs(kernels: Catalogue) -> dict[str, object]:
         made = attention_cost(entry)
         print(f"{entry.name}: {made}", file=sys.stderr)
         found.setdefault(entry.tile.depth, {})[entry.tile.rows] = asdict(made)
-    merges = {e.tile.depth: e for e in kernels.families["attention_merge"]}
+    merge = kernels.families["attention_merge"]
+    merges = {entry.tile.depth: entry for entry in merge if entry.facts["dtype"] == "bf16"}
     of_merge = {size: asdict(merge_cost(merges[size])) for size in sorted(merges)}
     return {"attention": found, "attention_merge": of_merge}
 
