@@ -46,7 +46,8 @@ from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_b
 
 LENGTHS = "extend_seq_lens_cpu, extend_prefix_lens_cpu"
 BACKEND = base_attn_backend.AttentionBackend
-BATCH = make_dataclass("ForwardBatch", [name for name in BATCH_FIELDS if name not in LENGTHS])
+KEPT = [name for name in BATCH_FIELDS.split(", ") if name not in LENGTHS]
+BATCH = make_dataclass("ForwardBatch", KEPT)
 """A ForwardBatch that lacks the lengths on the host."""
 
 
