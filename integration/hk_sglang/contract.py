@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from hk_backend.engine.contract import verdict_of
 from hk_backend.terms.verdict import Verdict, refused
-from hk_sglang.flags import FIRST_STEP
 from hk_sglang.linear.contract import check_linear
+from hk_sglang.resolution import FIRST_STEP
 
 BATCH_FIELDS = (
     "forward_mode, batch_size, input_ids, req_pool_indices, seq_lens, seq_lens_cpu, seq_lens_sum, "

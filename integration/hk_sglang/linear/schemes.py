@@ -212,12 +212,7 @@ def _compressed_mx(bits: int, inputs: dict[str, Any] | None) -> Scheme:
 
 # -- Quark
 
-QUARK_MX = {
-    "fp4": "mxfp4",
-    "fp6_e2m3": "mxfp6_e2m3",
-    "fp6_e3m2": "mxfp6_e3m2",
-    "fp8_e4m3": "mxfp8",
-}
+QUARK_MX = {"fp4": "mxfp4", "fp6_e2m3": "mxfp6_e2m3", "fp6_e3m2": "mxfp6_e3m2", "fp8_e4m3": "mxfp8"}
 
 
 def _quark(config: Any, layer: Any, prefix: str) -> Scheme:

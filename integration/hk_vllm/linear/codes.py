@@ -11,10 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from vllm.model_executor.layers.fusion.quant_activation import (
-    as_quantized_activation,
-    expose_input_quant_key,
-)
+from vllm.model_executor.layers.fusion.quant_activation import as_quantized_activation
 
 from hk_backend.engine.linear.route import apply, is_on_host
 
@@ -46,11 +43,6 @@ def multiply(
 def announced(key: Key) -> Key:
     """The key that a layer announces; None if vLLM has no kernels that make such codes."""
     return key if hasattr(torch.ops._C, "silu_and_mul_quant") else None
-
-
-def announce(layer: Any, kernel: Any) -> None:
-    """Announces a kernel's codes for its layer, as some of vLLM's methods do not ask the kernel."""
-    expose_input_quant_key(layer, kernel)
 
 
 class Codes(NamedTuple):

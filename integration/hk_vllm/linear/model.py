@@ -19,6 +19,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
 from hk_backend.engine import loggers
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload
@@ -118,11 +119,8 @@ def mark_dummy_logits() -> None:
 
 
 def _sample_dummy(original: Any, *args: Any, **kwargs: Any) -> Any:
-    token = _dummy_logits.set(True)
-    try:
+    with holding(_dummy_logits, True):
         return original(*args, **kwargs)
-    finally:
-        _dummy_logits.reset(token)
 
 
 def account(model: Any) -> None:

@@ -18,9 +18,10 @@ from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
 from hk_backend.engine.linear.rotated import check_agreement, only_hk, verdict_on_shards
 from hk_backend.engine.linear.shards import merged_names
 from hk_backend.engine.patching import wrap
+from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import SERVED
 from hk_vllm.linear.kernel_lists import counterpart
-from hk_vllm.linear.layer import verdict_on
+from hk_vllm.linear.layer import device_type, verdict_on
 from hk_vllm.linear.mx_kernels import HKMxKernel
 
 
@@ -79,13 +80,9 @@ def check_served(
     if not isinstance(kernel, HKMxKernel):
         raise only_hk(name, rotation, _chosen(kernel))
     n, k = sum(output_partition_sizes), input_size_per_partition
+    facts = device_type(), params_dtype, kernel.format(), n, k, kernel.activations()
     verdict = verdict_on_shards(k, rotation, input_size // k) and verdict_on(
-        kernel.format(),
-        n,
-        k,
-        params_dtype,
-        activations=kernel.activations(),
-        rotation=rotation,
+        LinearRequest(*facts, rotation=rotation)
     )
     if not verdict:
         raise only_hk(name, rotation, verdict.why)
