@@ -1,8 +1,8 @@
 """The moment when an engine's model is loaded, and its weights stay where they are.
 
-A process that computes on the host then keeps the memory that it frees. glibc's malloc returns the
-free end of its heap to the kernel when that exceeds a threshold. The threshold follows the sizes
-that a process happened to free before (mallopt(3), M_TRIM_THRESHOLD).
+On the host a process then keeps freed memory. The malloc of glibc returns the free end of its heap
+to the kernel when that exceeds a threshold. The threshold follows the sizes that a process happened
+to free before (mallopt(3), M_TRIM_THRESHOLD).
 
 An engine frees its activations layer by layer. If they exceed the threshold, the kernel maps and
 clears the same pages anew for every layer. In vLLM 0.32 a prefill of 1024 tokens of SmolLM2 then

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -125,14 +125,11 @@ def contest_of(
         rows: numbers of rows to measure, ascending.
     """
 
-    def calls(multiply: Multiply) -> Callable[[int], Call]:
-        def call_of(rows: int) -> Call:
-            x = activations(rows, request)
-            return lambda: multiply(x)
+    def call(multiply: Multiply, rows: int) -> Call:
+        x = activations(rows, request)
+        return lambda: multiply(x)
 
-        return call_of
-
-    return Contest(rows, calls(lambda x: apply(ours, x)), calls(theirs))
+    return Contest(rows, partial(call, partial(apply, ours)), partial(call, theirs))
 
 
 def activations(rows: int, request: LinearRequest) -> torch.Tensor:

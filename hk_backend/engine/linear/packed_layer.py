@@ -50,6 +50,14 @@ def verdict_on(request: LinearRequest, refusal: str = "") -> Verdict:
         return refused(f"{type(error).__name__}: {error}")
 
 
+EXPERTS = "experts of a mixture: HK has no kernel for them"
+
+
+def no_kernel(chosen: Any) -> str:
+    """Reason why an engine computes a layer, by the object that it has for it."""
+    return f"{type(chosen).__name__}: HK has no kernel for it"
+
+
 def pack_layer(
     layer: Any,
     weight: torch.Tensor,

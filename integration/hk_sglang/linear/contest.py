@@ -14,11 +14,9 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization import unquant
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine.linear.contest import Contests, Multiply, Sides, packed, unquantised_sides
+from hk_backend.engine.linear.contest import Contests, Multiply, packed, unquantised_sides
 from hk_backend.engine.linear.packed_layer import request_of
 from hk_backend.engine.patching import original
-from hk_backend.ops import LinearRequest
-from hk_backend.terms.verdict import Verdict
 from hk_sglang.limits import batch_tokens, running_requests
 from hk_sglang.ranks import tensor_parallel
 
@@ -30,7 +28,7 @@ def why_slower(layer: Any) -> str:
     """Reason why SGLang computes the unquantised `layer`, not HK; empty if HK does."""
     method = layer.quant_method
     sides = functools.partial(unquantised_sides, method, layer, type(method))
-    theirs = _with_kernel(type(method).__name__)
+    theirs = with_kernel(type(method).__name__)
     return CONTESTS.why_slower(layer, theirs, request_of(layer.weight), sides)
 
 
@@ -49,15 +47,6 @@ def why_head_slower(head: Any, model: torch.nn.Module) -> str:
     return CONTESTS.why_slower(head, "LogitsProcessor", request, sides, is_head=True)
 
 
-def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Verdict:
-    """Whether HK serves a layer of a quantised checkpoint that SGLang may be able to compute.
-
-    Args:
-        theirs: name of the configuration that chooses SGLang's method.
-    """
-    return CONTESTS.decide(_with_kernel(theirs), request, sides).verdict
-
-
 def largest_batch(is_head: bool) -> int:
     """Most rows that a layer computes at once: tokens, or requests for a head."""
     return running_requests(HEAD_ROWS) if is_head else batch_tokens()
@@ -66,8 +55,11 @@ def largest_batch(is_head: bool) -> int:
 CONTESTS = Contests("SGLang", tensor_parallel, largest_batch)
 
 
-def _with_kernel(method: str) -> str:
-    """Text of a method of SGLang's, with the kernels that the user has chosen for it."""
+def with_kernel(method: str) -> str:
+    """Text of a method of SGLang's, or of the configuration that chooses it.
+
+    The text includes the kernels that the user has chosen for it.
+    """
     chosen = get_exec().kernel
     flags = {
         "--bf16-gemm-backend": chosen.bf16_gemm_backend,

@@ -23,7 +23,7 @@ from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.account import tables_as_heads
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantization_of
 from hk_backend.engine.linear.heads import pack_head as pack
-from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, no_kernel
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
 from hk_backend.engine.linear.shared_table import (
     DRAFTS,
@@ -116,7 +116,7 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
     if not isinstance(head, VocabParallelEmbedding):
         return f"an LM head that is not one of SGLang's layers: {type(head).__name__}"
     if not isinstance(head.quant_method, (UnquantizedEmbeddingMethod, UnquantizedLinearMethod)):
-        return f"{type(head.quant_method).__name__}: HK has no kernel for it"
+        return no_kernel(head.quant_method)
     for each in (each for each in model.modules() if isinstance(each, LogitsProcessor)):
         if left := foreign_method(type(each), "sglang", "_compute_lm_head"):
             return left

@@ -31,7 +31,7 @@ from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_sglang.linear.arrivals import give_memory, releasing, whole_tensors
-from hk_sglang.linear.contest import verdict_by_contest
+from hk_sglang.linear.contest import CONTESTS, with_kernel
 from hk_sglang.linear.layer import READ, device_type, read_by_models, verdict_on
 from hk_sglang.linear.schemes import Scheme
 from hk_sglang.linear.stock import Stock, create, fill, left_to_sglang, product_of
@@ -109,7 +109,7 @@ class HKLinearMethod(HKMethod):
         if verdict and self.stock is not None and not rotation:
             sides = functools.partial(self._sides, layer, self.stock, sizes | extra)
             theirs = f"{self.stock.name}{', static' if self.scheme.static else ''}"
-            verdict = verdict_by_contest(request, theirs, sides)
+            verdict = CONTESTS.decide(with_kernel(theirs), request, sides).verdict
         if verdict:
             layer.logical_widths = widths
             self._register(layer, n, k, extra["weight_loader"])

@@ -2,8 +2,9 @@
 
 See hk_backend.engine.linear.methods. Options for an unquantised checkpoint, say weight-only:
 
-    --quantization hk_fp8 --json-model-override-args '{"quantization_config": {"quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
-"""  # noqa: E501
+    --quantization hk_fp8 --json-model-override-args '{"quantization_config": {
+      "quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
+"""
 
 from __future__ import annotations
 

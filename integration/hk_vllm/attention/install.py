@@ -28,7 +28,7 @@ def register_attention() -> str:
     members = members_of(current_platform)
     if not members:
         return f"no route for vLLM's platform {current_platform.device_name}"
-    import hk_vllm.attention.backend  # noqa: F401  what is broken in it shows before anything is patched
+    import hk_vllm.attention.backend  # noqa: F401  so that its errors come before any patch
     from hk_vllm.attention.registry import register_wrappers
 
     register_wrappers(members)

@@ -25,7 +25,7 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from hk_backend.engine.foreign import foreign
 from hk_backend.engine.linear.checkpoint_tensors import mark_unset
 from hk_backend.engine.linear.compressed_tensors import rotation_of
-from hk_backend.engine.linear.packed_layer import is_released
+from hk_backend.engine.linear.packed_layer import is_released, no_kernel
 from hk_backend.engine.linear.rotated import no_other, only_hk
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.patching import wrap
@@ -102,7 +102,7 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     if rotation:
         if not (exact := latent_verdict(layer, rotation)):
             raise only_hk(name_of(layer), rotation, exact.why)
-        check_served(name_of(layer), rotation, kernel, **kwargs)
+        check_served(name_of(layer), rotation, kernel, kwargs)
     if not isinstance(kernel, HKKernel):
         if not verdict:
             layer.hk_left = verdict.why
@@ -125,8 +125,7 @@ def _keep_parts(
         scheme = original(config, weight_quant, input_quant, *args, **kwargs)
     if rotation:
         if type(scheme) not in MX_METHODS:
-            why = f"{type(scheme).__name__}: HK has no kernel for it"
-            raise only_hk(layer_name, rotation, why)
+            raise only_hk(layer_name, rotation, no_kernel(scheme))
         scheme.hk_rotation = rotation
     if input_quant is None:
         if type(scheme) in MX_METHODS:

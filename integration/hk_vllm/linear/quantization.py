@@ -2,8 +2,9 @@
 
 See hk_backend.engine.linear.methods. Options for an unquantised checkpoint, say weight-only:
 
-    --quantization hk_fp8 --hf-overrides '{"quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
-"""  # noqa: E501
+    --quantization hk_fp8 --hf-overrides '{
+      "quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
+"""
 
 from __future__ import annotations
 
