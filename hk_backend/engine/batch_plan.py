@@ -84,20 +84,14 @@ class BatchPlan:
     theirs: Selection | None = None
     parent: Any = None
 
-    def tensors(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        out: torch.Tensor,
-        cache: PagedKV | None,
-    ) -> LayerTensors:
+    def tensors(self, call: LayerTensors, cache: PagedKV | None) -> LayerTensors:
         """The tensors of HK's rows in a layer's call: the call's own, or gathered.
 
         Args:
             cache: the layer's cache, if HK reads its keys there.
         """
         assert self.mine is not None
+        query, key, value, out = call
         if cache is not None:
             key, value = cache.key.tensor, cache.value.tensor
         if not self.mine.gathered:

@@ -12,7 +12,18 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hk_sglang.flags import ASKING, FIRST_STEP, FLAGS, NAME
+NAME = "hk"
+ASKING = ("attention_backend", "prefill_attention_backend")
+"""Flags by which `hk` asks for the attention route."""
+FLAGS = (*ASKING, "decode_attention_backend", "speculative_draft_attention_backend")
+FIRST_STEP = "handle_deprecated_dp_attention"
+"""First step of SGLang's resolution of arguments (sglang/srt/arg_groups/pipeline.py)."""
+
+
+def prefill_choice(server_args: Any) -> str | None:
+    """The user's own choice of a prefill backend; None if it is left to SGLang, or HK."""
+    chosen: str | None = server_args.prefill_attention_backend or server_args.attention_backend
+    return None if chosen == NAME else chosen
 
 
 def offer() -> None:
@@ -40,17 +51,13 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     if named:
         declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
     for flag in sorted({*named} - {*ASKING}):
-        _say_it_is_not_for_decode(flag)
+        from hk_backend.engine import loggers  # not imported unless the user asked for HK
+
+        said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
+        loggers.of("sglang", "plugin").warning(said, flag)
     if {*named} & {*ASKING}:
         _ask_for_attention()
     previous(server_args)
-
-
-def _say_it_is_not_for_decode(flag: str) -> None:
-    from hk_backend.engine import loggers  # not imported unless the user asked for HK
-
-    said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
-    loggers.of("sglang", "plugin").warning(said, flag)
 
 
 _asked: tuple[str | None, str] | None = None

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 from hk_backend.config import get_config
-from hk_backend.engine import host_memory, report
-from hk_backend.engine.host_memory import TUNABLES, USERS_CHOICE, keep_freed_memory
+from hk_backend.engine import loaded, report
+from hk_backend.engine.loaded import TUNABLES, USERS_CHOICE, keep_freed_memory
 from hk_backend.engine.registration import Plugin, RegisterError
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing import metrics
@@ -124,7 +124,7 @@ import ctypes
 import resource
 import sys
 
-from hk_backend.engine.host_memory import keep_freed_memory
+from hk_backend.engine.loaded import keep_freed_memory
 
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
@@ -176,13 +176,13 @@ def test_pages_are_not_mapped_anew() -> None:
     [*((name, "131072") for name in USERS_CHOICE), (TUNABLES, "glibc.malloc.trim_threshold=1")],
 )
 def test_the_users_choice_stays(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory.ctypes, "CDLL", None)  # nobody asked for it
+    monkeypatch.setattr(loaded.ctypes, "CDLL", None)  # nobody asked for it
     monkeypatch.setenv(name, value)
     assert not keep_freed_memory()
 
 
 def test_a_library_without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(loaded.ctypes, "CDLL", lambda name: object())
     assert not keep_freed_memory()
 
 

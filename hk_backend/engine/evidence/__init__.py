@@ -1,8 +1,7 @@
 """Evidence: whether HK or the engine computes a layer, measured where it runs.
 
-`kind.py`: the kind of a layer.
 `contest.py`: both ways to compute a kind of layer.
-`decision.py`: the rule that decides, by the times of both.
+`decision.py`: the kind of a layer, and the rule that decides by the times of both.
 `deciding.py`: `decide()` finds a known or kept answer, or measures.
 `measuring.py`: runs a contest within a budget.
 `stopwatch.py`: times one call, on the host or on a GPU.
@@ -14,17 +13,15 @@
     decision.why_not(rows)       # for a layer that is decided at each step
 """
 
-from hk_backend.engine.evidence.contest import Call, Contest, NoContest
+from hk_backend.engine.evidence.contest import Call, Contest, NoContest, prompts_up_to
 from hk_backend.engine.evidence.deciding import MODELLED, decide, requests_run, say_measured
-from hk_backend.engine.evidence.decision import SLOWER, Decision
-from hk_backend.engine.evidence.kind import Kind
-from hk_backend.engine.evidence.ranks import ALONE, Alone, Ranks
+from hk_backend.engine.evidence.decision import SLOWER, Decision, Kind
+from hk_backend.engine.evidence.ranks import ALONE, Ranks, ranks_of
 
 __all__ = [
     "ALONE",
     "MODELLED",
     "SLOWER",
-    "Alone",
     "Call",
     "Contest",
     "Decision",
@@ -32,6 +29,8 @@ __all__ = [
     "NoContest",
     "Ranks",
     "decide",
+    "prompts_up_to",
+    "ranks_of",
     "requests_run",
     "say_measured",
 ]

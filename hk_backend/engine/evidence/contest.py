@@ -30,6 +30,15 @@ class Contest:
             raise ValueError(f"rows = {self.rows}; valid: one or more numbers from 1, ascending")
 
 
+PROMPTS = (32, 128, 512, 2048)
+"""Query tokens of the fresh prompts to measure attention with, as far as a step takes them."""
+
+
+def prompts_up_to(limit: int) -> tuple[int, ...]:
+    """The `PROMPTS` that a step of `limit` tokens may hold whole; at least one."""
+    return tuple(tokens for tokens in PROMPTS if tokens <= limit) or (limit,)
+
+
 class NoContest(Exception):
     """The engine cannot compute the layer at all, so HK serves it unmeasured.
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -16,8 +15,7 @@ import torch
 from hk_backend import machine
 from hk_backend.config import get_config
 from hk_backend.engine.evidence.contest import Contest, NoContest
-from hk_backend.engine.evidence.decision import Decision, decision_of
-from hk_backend.engine.evidence.kind import Kind
+from hk_backend.engine.evidence.decision import Decision, Kind, decision_of
 from hk_backend.engine.evidence.measuring import Budget, measure
 from hk_backend.engine.evidence.ranks import ALONE, Ranks
 from hk_backend.engine.evidence.stopwatch import stopwatch_for
@@ -153,8 +151,10 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
     loading = process.loading
     stopwatch = stopwatch_for(kind.operator, kind.device)
     began = stopwatch.now()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     try:
-        with torch.no_grad(), _own_random_numbers():
+        # contests draw numbers without changing those that the engine will draw
+        with torch.no_grad(), torch.random.fork_rng(devices):
             made = contest()
             share = loading.budget.share(stopwatch.now() - began)
             times, unmeasured = measure(made, stopwatch, share)
@@ -168,10 +168,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
         loading.seconds += seconds
         loading.budget.spend(seconds)
     layer = MeasuredLayer(
-        **asdict(kind),
-        engine_version=version_of(kind.engine),
-        times=times,
-        unmeasured=unmeasured,
+        **asdict(kind), engine_version=version_of(kind.engine), times=times, unmeasured=unmeasured
     )
     if stopwatch.disturbed:  # the times hold only for this process
         loading.disturbed += 1
@@ -194,14 +191,6 @@ def key_of(kind: Kind) -> tuple[str, ...]:
 def version_of(engine: str) -> str:
     """The version of an engine; "none" if it is not installed."""
     return machine.version_of(*machine.ENGINES.get(engine, (engine,))) or "none"
-
-
-@contextmanager
-def _own_random_numbers() -> Iterator[None]:
-    """Gives contests random numbers without changing those that the engine will draw."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices):
-        yield
 
 
 def _is_capturing() -> bool:

@@ -1,4 +1,4 @@
-"""The rule for who computes a kind of layer, from HK's and the engine's times by number of rows."""
+"""A kind of layer, and the rule for who computes it, from HK's and the engine's times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hk_backend.engine.evidence.kind import Kind
 from hk_backend.terms.measurements import MeasuredLayer, Times
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -47,6 +46,29 @@ def duration(microseconds: float) -> str:
         if microseconds >= size:
             return f"{microseconds / size:.3g} {unit}"
     return f"{microseconds:.3g} us"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of layer in one engine, shared by all layers that are equally fast.
+
+    Attributes:
+        operator: the route, "linear" or "attention".
+        engine: "vLLM" or "SGLang".
+        device: name of HK's device, for example "cpu:avx512" or "hip:gfx950".
+        layer: readable text of everything else that decides the speed: "bf16 6144x4096 from
+            bfloat16", "bfloat16, 32/8 heads of 128, causal".
+        theirs: the engine's own way to compute it: "UnquantizedLinearMethod", "CPU_ATTN".
+    """
+
+    operator: str
+    engine: str
+    device: str
+    layer: str
+    theirs: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.layer}"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, thread_time
-from typing import Protocol
 
 import torch
 
@@ -21,26 +20,12 @@ On two cores shared by ten busy processes it was a quarter; alone it is above 0.
 """
 
 
-class Stopwatch(Protocol):
-    """Measures the times of calls."""
-
-    def now(self) -> float:
-        """Seconds of the wall clock, to keep to a budget."""
-
-    def seconds(self, call: Call) -> float:
-        """Seconds that `call` takes."""
-
-    @property
-    def disturbed(self) -> bool:
-        """Whether other processes disturbed the calls so much that their times say little."""
-
-
 @dataclass
 class HostStopwatch:
     """Measures calls that have ended when they return.
 
     Attributes:
-        now: a clock, in seconds.
+        now: a clock, in seconds, also to keep to a budget.
         evict: runs before each call, untimed. A step of a model reads each weight once, so a call
             must not find its own weight in a cache.
         running: processor time of the calling thread, in seconds. The thread takes part in each
@@ -54,6 +39,7 @@ class HostStopwatch:
     _ran: float = 0.0
 
     def seconds(self, call: Call) -> float:
+        """Seconds that `call` takes."""
         self.evict()
         began, ran = self.now(), self.running()
         call()
@@ -64,6 +50,7 @@ class HostStopwatch:
 
     @property
     def disturbed(self) -> bool:
+        """Whether other processes disturbed the calls so much that their times say little."""
         return self._ran < QUIET * self._passed
 
 
@@ -72,7 +59,7 @@ class StreamStopwatch:
     """Measures calls that enqueue work on the current stream of a GPU.
 
     Attributes:
-        now: a clock, in seconds.
+        now, seconds, disturbed: see `HostStopwatch`.
         evict: enqueues work before each call. The work empties the caches, and while it runs the
             host enqueues the call, so that no launch overhead is timed.
         event: makes an event that can be timed.
@@ -94,6 +81,9 @@ class StreamStopwatch:
     @property
     def disturbed(self) -> bool:
         return False
+
+
+Stopwatch = HostStopwatch | StreamStopwatch
 
 
 def stopwatch_for(operator: str, device: str) -> Stopwatch:

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.engine.linear.route import ROUTE
 from hk_backend.engine.loggers import level
-from hk_backend.engine.strict import StrictError
+from hk_backend.engine.strict import refuse
 from hk_backend.routing.metrics import count_layer
 
 
@@ -36,10 +35,10 @@ def account(
     served = 0
     left: Counter[str] = Counter()
     for name, why in layers:
-        if why and get_config().strict:
-            raise StrictError(f"HK_STRICT=1: {name} would fall back: {why}") from None
-        served += not why
-        left.update([why] if why else [])
+        if refuse(why, name):
+            left[why] += 1
+        else:
+            served += 1
     for why, number in [("", served), *left.items()]:
         for _ in range(number):
             count_layer(ROUTE, why)

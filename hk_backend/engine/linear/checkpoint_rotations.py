@@ -35,23 +35,19 @@ def check_fold(config: Mapping[str, Any], adapters: str, readers: str) -> None:
     if FOLD_KEY not in config:
         return
     fold = config[FOLD_KEY]
+    found = f"quantization_config: {FOLD_KEY} {fold!r} is not valid"
     if fold not in FOLDS:
-        known = ", ".join(FOLDS)
-        raise ValueError(f"{_found(fold)} is not valid: expected one of {known}")
+        raise ValueError(f"{found}: expected one of {', '.join(FOLDS)}")
     if adapters:
         raise ValueError(
-            f"{_found(fold)} is not valid with {adapters}, whose base is not rotated: expected "
+            f"{found} with {adapters}, whose base is not rotated: expected "
             "a checkpoint that was quantised with --fold none"
         )
     if readers and fold == ALL:
         raise ValueError(
-            f"{_found(fold)} is not valid with {readers}: the model's hidden states are rotated: "
+            f"{found} with {readers}: the model's hidden states are rotated: "
             "expected a checkpoint that was quantised with --fold heads or none"
         )
-
-
-def _found(fold: Any) -> str:
-    return f"quantization_config: {FOLD_KEY} {fold!r}"
 
 
 def check_reload(served: Mapping[str, Any], path: str) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -21,7 +22,9 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.engine.evidence import MODELLED, Call, Contest, Decision, Kind, Ranks, decide
 from hk_backend.engine.evidence.decision import duration
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
 from hk_backend.engine.linear.route import ROUTE, apply, measuring
+from hk_backend.engine.patching import original
 from hk_backend.ops import LinearRequest
 
 logger = logging.getLogger(__name__)
@@ -45,39 +48,6 @@ def rows_up_to(limit: int) -> tuple[int, ...]:
     return (*(rows for rows in ROWS if rows < limit), limit)
 
 
-def decide_linear(
-    engine: str,
-    theirs: str,
-    request: LinearRequest,
-    contest: Callable[[], Contest],
-    ranks: Ranks,
-    *,
-    is_head: bool = False,
-) -> Decision:
-    """Decides who computes a kind of linear layer (`evidence.decide`).
-
-    Args:
-        engine: "vLLM" or "SGLang".
-        theirs: name of the engine's own way to compute the layer.
-        request: the layer, with all that decides its speed.
-        is_head: whether it computes logits, of fewer rows than other layers.
-    """
-    dtype = str(request.dtype).removeprefix("torch.")
-    facts = [f"{request.format} {request.n}x{request.k} from {dtype}"]
-    if request.activations != "none":
-        facts.append(f"activations {request.activations}")
-    if request.scale_kind not in (None, "none"):
-        facts.append(f"scales {request.scale_kind}")
-    if is_head:
-        facts.append("logits")
-    device = device_for(request.device_type).name
-    with measuring():
-        kind = Kind(ROUTE, engine, device, ", ".join(facts), theirs)
-        decision = decide(kind, contest, ranks)
-    say_modelled(decision, request)
-    return decision
-
-
 Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
 """Makes a stand-in with HK's weight attached, and the engine's product; may raise `NoContest`."""
 
@@ -90,21 +60,34 @@ class Contests:
         engine: "vLLM" or "SGLang".
         ranks: returns the ranks that share a model's layers.
         largest_batch: returns the most rows that a layer, or a head if told so, computes at once.
+        mode: makes the context in which the engine runs requests.
     """
 
     engine: str
     ranks: Callable[[], Ranks]
     largest_batch: Callable[[bool], int]
+    mode: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def decide(
         self, theirs: str, request: LinearRequest, sides: Sides, is_head: bool = False
     ) -> Decision:
-        """Decides who computes a kind of layer; the arguments are those of `decide_linear`."""
+        """Decides who computes a kind of linear layer (`evidence.decide`).
+
+        Args:
+            theirs: name of the engine's own way to compute the layer.
+            request: the layer, with all that decides its speed.
+            is_head: whether it computes logits, of fewer rows than other layers.
+        """
 
         def contest() -> Contest:
             return contest_of(*sides(), request, rows_up_to(self.largest_batch(is_head)))
 
-        return decide_linear(self.engine, theirs, request, contest, self.ranks(), is_head=is_head)
+        device = device_for(request.device_type).name
+        kind = Kind(ROUTE, self.engine, device, _described(request, is_head), theirs)
+        with measuring(), self.mode():
+            decision = decide(kind, contest, self.ranks())
+        say_modelled(decision, request)
+        return decision
 
     def why_slower(
         self, layer: Any, theirs: str, request: LinearRequest, sides: Sides, is_head: bool = False
@@ -120,6 +103,17 @@ class Contests:
         return why
 
 
+def _described(request: LinearRequest, is_head: bool) -> str:
+    """Readable text of all that decides the speed of a layer."""
+    dtype = str(request.dtype).removeprefix("torch.")
+    facts = [f"{request.format} {request.n}x{request.k} from {dtype}"]
+    if request.activations != "none":
+        facts.append(f"activations {request.activations}")
+    if request.scale_kind not in (None, "none"):
+        facts.append(f"scales {request.scale_kind}")
+    return ", ".join([*facts, "logits"] if is_head else facts)
+
+
 def contest_of(
     ours: torch.nn.Module, theirs: Multiply, request: LinearRequest, rows: tuple[int, ...]
 ) -> Contest:
@@ -131,14 +125,11 @@ def contest_of(
         rows: numbers of rows to measure, ascending.
     """
 
-    def calls(multiply: Multiply) -> Callable[[int], Call]:
-        def call_of(rows: int) -> Call:
-            x = activations(rows, request)
-            return lambda: multiply(x)
+    def call(multiply: Multiply, rows: int) -> Call:
+        x = activations(rows, request)
+        return lambda: multiply(x)
 
-        return call_of
-
-    return Contest(rows, calls(lambda x: apply(ours, x)), calls(theirs))
+    return Contest(rows, partial(call, partial(apply, ours)), partial(call, theirs))
 
 
 def activations(rows: int, request: LinearRequest) -> torch.Tensor:
@@ -158,6 +149,24 @@ def stand_in(layer: Any) -> Any:
     for registry in ("_parameters", "_buffers", "_modules"):
         found.__dict__[registry] = dict(layer.__dict__[registry])
     return found
+
+
+def packed(layer: Any) -> torch.nn.Module:
+    """A stand-in for an unquantised `layer` whose weight HK has packed."""
+    found: torch.nn.Module = stand_in(layer)
+    pack_layer(found, layer.weight.data, FORMAT_OF[layer.weight.dtype])
+    return found
+
+
+def unquantised_sides(method: Any, layer: Any, stock: Any) -> tuple[torch.nn.Module, Multiply]:
+    """Both ways to compute an unquantised `layer`: packed by HK, and by the engine's `method`.
+
+    Args:
+        stock: the class of the method, with the functions that HK has replaced.
+    """
+    theirs, compute = with_own_tensors(layer), original(stock.apply)
+    original(stock.process_weights_after_loading)(method, theirs)
+    return packed(layer), lambda x: compute(method, theirs, x)
 
 
 def with_own_tensors(layer: Any) -> Any:

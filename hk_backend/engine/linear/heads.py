@@ -8,8 +8,8 @@ of the hk_* methods, or in any other convention the key `hk_head` at the top lev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from hk_backend.devices import verdict_of_device
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import Options, chosen_embedding, chosen_head
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops import LinearRequest
 from hk_backend.ops.head_format import (
     EMBEDDING_KEY,
     HEAD_KEY,
@@ -68,15 +70,14 @@ class Head:
         shape: tuple[int, int],
         dtype: torch.dtype,
         device_type: str,
-        verdict_on: Callable[..., Verdict],
+        verdict_on: Callable[[LinearRequest], Verdict],
     ) -> None:
         """Refuses a head format, or a place for the embedding, that this process does not serve.
 
         Args:
             shape: `[n, k]` of the head's table.
             dtype, device_type: those of the model.
-            verdict_on: the engine's verdict on `(format, n, k, dtype, activations=...,
-                rotation=...)`.
+            verdict_on: the engine's verdict.
 
         Raises:
             ValueError: the format or place is not served; the message lists those that are.
@@ -86,7 +87,8 @@ class Head:
 
         def verdict_in(format: str) -> Verdict:
             activations, rotation = head_rounding(format, shape[1])
-            return verdict_on(format, *shape, dtype, activations=activations, rotation=rotation)
+            facts = device_type, dtype, format, *shape, activations
+            return verdict_on(LinearRequest(*facts, rotation=rotation))
 
         verdict = verdict_in(self.format)
         if not verdict:
@@ -155,14 +157,9 @@ def pack_head(layer: Any, table: torch.Tensor, format: str) -> None:
 _asked: ContextVar[Head] = ContextVar("asked", default=KEPT_HEAD)
 
 
-@contextmanager
-def requesting(head: Head) -> Iterator[None]:
-    """Makes `head` the requested one while a model is loaded."""
-    token = _asked.set(head)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+def requesting(head: Head) -> AbstractContextManager[None]:
+    """Context for the loading of a model, in which `head` is the requested one."""
+    return holding(_asked, head)
 
 
 def requested_head() -> Head:

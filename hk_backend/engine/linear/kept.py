@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.route import is_attached, keep
 from hk_backend.engine.linear.shards import CheckpointError
 
@@ -26,11 +27,8 @@ def reloading() -> Iterator[None]:
         CheckpointError: at the end, if layers kept their weights; it names the tensors.
     """
     refused: dict[Any, ValueError] = {}
-    token = _refused.set(refused)
-    try:
+    with holding(_refused, refused):
         yield
-    finally:
-        _refused.reset(token)
     errors = [*refused.values()]
     if errors:
         raise CheckpointError(

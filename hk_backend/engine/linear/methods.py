@@ -1,6 +1,18 @@
 """The hk_* quantisation methods, without the parts that use an engine's own classes.
 
 An engine's classes derive from these and from the engine's base class.
+
+Online, on a bf16, fp16 or fp32 checkpoint: each linear layer is quantised as soon as it is loaded,
+so the model is never in memory in its own dtype.
+
+A checkpoint's config.json may ask for a method, too. The options are keys of its
+`quantization_config`. Every layer has the tensors `weight` and `weight_scale`, in the layouts of
+`hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
+
+    "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
+
+The options are in hk_backend.engine.linear.options. Embeddings are never quantised, and the LM head
+only with the option `head`.
 """
 
 from __future__ import annotations
@@ -15,6 +27,7 @@ from hk_backend.engine.linear.options import FORMATS_OF, Options, choose, no_lay
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.rotated import verdict_on_shards
 from hk_backend.engine.linear.shards import name_of
+from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict
 
 
@@ -44,6 +57,7 @@ class MethodConfig:
 
     Args:
         serialized: whether the checkpoint holds quantised weights.
+        options: those of `choose`.
 
     Raises:
         ValueError: an option does not exist, or has a value that it cannot have.
@@ -51,29 +65,10 @@ class MethodConfig:
 
     hk_method: ClassVar[str] = "hk_fp8"
 
-    def __init__(
-        self,
-        format: str | None = None,
-        activations: str | None = None,
-        rotation: int | None = None,
-        ignore: list[str] | None = None,
-        serialized: bool = False,
-        head: str | int | None = None,
-        embedding: str | int | None = None,
-    ) -> None:
+    def __init__(self, serialized: bool = False, **options: Any) -> None:
         super().__init__()
         fp8_format = FORMAT_OF[self.fp8_dtype()]
-        self.options = choose(
-            self.hk_method,
-            fp8_format,
-            format,
-            activations,
-            rotation,
-            ignore,
-            serialized,
-            head,
-            embedding,
-        )
+        self.options = choose(self.hk_method, fp8_format, serialized=serialized, **options)
         self.serialized = serialized
 
     @staticmethod
@@ -111,8 +106,10 @@ def config_classes(base: type, module: str) -> dict[str, type]:
 class LinearMethod:
     """A method of layers that only HK can compute; `name` is what the user asked for."""
 
-    verdict_on: ClassVar[staticmethod[..., Verdict]]
-    """The engine's verdict on `(format, n, k, dtype, activations=..., rotation=...)`."""
+    verdict_on: ClassVar[staticmethod[[LinearRequest], Verdict]]
+    """The engine's verdict."""
+    device_type: ClassVar[staticmethod[[], str]]
+    """Returns torch's type of the device that the engine creates layers on."""
 
     def __init__(self, name: str, options: Options) -> None:
         super().__init__()
@@ -138,13 +135,9 @@ class LinearMethod:
         rotation = self.options.rotation
         verdict = verdict_on_shards(k, rotation, input_size // k) if rotation else SERVED
         activations, rotation = self.options.rounding(k)
-        verdict = (
-            verdict
-            and self.reads(layer, rotation)
-            and self.verdict_on(
-                self.options.format, n, k, params_dtype, activations=activations, rotation=rotation
-            )
-        )
+        facts = self.device_type(), params_dtype, self.options.format, n, k, activations
+        request = LinearRequest(*facts, rotation=rotation)
+        verdict = verdict and self.reads(layer, rotation) and self.verdict_on(request)
         if not verdict:
             raise no_layer(self.name, name_of(layer), verdict.why)
         self.register(layer, n, k, params_dtype, extra.get("weight_loader"))

@@ -141,25 +141,19 @@ def chosen_embedding(asker: str, option: str, value: Any, head: str) -> str:
 
 
 def _patterns(method: str, value: Any) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
-        for pattern in value:
-            _check_pattern(method, pattern)
-        return list(value)
-    expected = "a list of layer names or patterns"
-    raise ValueError(f"{method}: ignore {value!r} is not valid: expected {expected}")
-
-
-def _check_pattern(method: str, pattern: str) -> None:
-    try:
-        if pattern.startswith(REGEX):
-            re.compile(pattern.removeprefix(REGEX))
-    except re.error as error:
-        expected = "a regular expression after re:"
-        raise ValueError(
-            f"{method}: ignore {pattern!r} is not valid ({error}): expected {expected}"
-        ) from None
+    patterns = () if value is None else value
+    if not (isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns)):
+        expected = "a list of layer names or patterns"
+        raise ValueError(f"{method}: ignore {value!r} is not valid: expected {expected}")
+    for pattern in patterns:
+        try:
+            re.compile(pattern.removeprefix(REGEX) if pattern.startswith(REGEX) else "")
+        except re.error as error:
+            raise ValueError(
+                f"{method}: ignore {pattern!r} is not valid ({error}): expected a regular "
+                "expression after re:"
+            ) from None
+    return list(patterns)
 
 
 def _as_text(value: Any) -> Any:

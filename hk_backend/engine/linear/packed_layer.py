@@ -30,15 +30,32 @@ FORMAT_OF = {
 }
 
 
-def verdict_on(request: LinearRequest) -> Verdict:
-    """Whether HK can serve a layer in this process. `evidence` decides whether HK is faster."""
-    off = routes.verdict(ROUTE)
-    if not off:
-        return off
+def request_of(weight: torch.Tensor) -> LinearRequest:
+    """The request for a layer with the unquantised `weight` `[N, K]`."""
+    return LinearRequest(weight.device.type, weight.dtype, FORMAT_OF[weight.dtype], *weight.shape)
+
+
+def verdict_on(request: LinearRequest, refusal: str = "") -> Verdict:
+    """Whether HK can serve a layer in this process. `evidence` decides whether HK is faster.
+
+    Args:
+        refusal: reason why HK serves no layer of this engine; or empty.
+    """
+    route = routes.verdict(ROUTE)
+    if not route or refusal:
+        return route and refused(refusal)
     try:
         return supports(request)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
+
+
+EXPERTS = "experts of a mixture: HK has no kernel for them"
+
+
+def no_kernel(chosen: Any) -> str:
+    """Reason why an engine computes a layer, by the object that it has for it."""
+    return f"{type(chosen).__name__}: HK has no kernel for it"
 
 
 def pack_layer(

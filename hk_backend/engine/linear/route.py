@@ -11,8 +11,8 @@ every layer, slow but right, as the engine no longer has a weight of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
@@ -23,6 +23,7 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.original import Original
 from hk_backend.ops.linear import SCHEMA, linear_of_flat, linear_shape
 from hk_backend.ops.registry import define, watched
@@ -50,14 +51,9 @@ def tell_dummy_runs(is_dummy: Callable[[], bool]) -> None:
     _dummy_runs[:] = [is_dummy]
 
 
-@contextmanager
-def measuring() -> Iterator[None]:
+def measuring() -> AbstractContextManager[None]:
     """Context for timing a layer beside the engine's own: calls count as dummies, unchecked."""
-    token = _measuring.set(True)
-    try:
-        yield
-    finally:
-        _measuring.reset(token)
+    return holding(_measuring, True)
 
 
 _measuring: ContextVar[bool] = ContextVar("measuring", default=False)
@@ -90,7 +86,7 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
 
 
 def keep(layer: torch.nn.Module) -> None:
-    """Restores the buffers of an attached layer's packed weight, which a reload has removed."""
+    """Registers the buffers of a layer's packed weight, which a reload may have removed."""
     held: PackedWeight = layer.__dict__["hk_packed"]
     for field, tensor in held.tensors().items():
         layer.register_buffer(PREFIX + field, tensor)
@@ -110,10 +106,7 @@ def move(source: torch.nn.Module, target: torch.nn.Module) -> None:
     _checked_layers.discard(target)
     if "hk_original" in target.__dict__:
         _checked_layers.add(target)
-    packed: PackedWeight = target.__dict__["hk_packed"]
-    for field, tensor in packed.tensors().items():
-        target.register_buffer(PREFIX + field, tensor)
-    target.hk_weight = packed.as_ints()  # type: ignore[assignment]
+    keep(target)
     del source.hk_weight
 
 

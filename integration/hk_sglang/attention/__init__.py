@@ -8,8 +8,7 @@
 `parent_rows.py`: the parent's rows of a batch that HK shares with it.
 `layers.py`: for each layer, whether HK can serve it, and with which arguments.
 `contest.py`: for each kind of layer, a measurement of whether HK or the parent is faster.
-`caches.py`: the pool as HK writes and reads it.
-`pools.py`: how the KV pool stores keys and values.
+`pools.py`: the KV pool, as HK writes and reads it.
 `parents.py`: the scales that each parent applies to an FP8 pool, and what it reads from it.
 `probe.py`: layers over a parent that computes nothing, for `hk-backend bench launch`.
 """

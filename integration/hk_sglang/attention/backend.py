@@ -14,7 +14,7 @@ import torch
 
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
-from hk_backend.engine.contract import has_parameters
+from hk_backend.engine.contract import keeps
 from hk_backend.engine.foreign import foreign, foreign_method
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
@@ -33,7 +33,7 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
     """
     if isinstance(getattr(backend, "hk", None), HKPrefill):
         return  # another plugin's factory got this backend from HK's
-    why = refuse_server(name, runner) or has_parameters(type(backend).forward_extend, FORWARD).why
+    why = refuse_server(name, runner) or keeps(type(backend), [FORWARD]).why
     why = why or foreign_method(type(backend), "sglang", "forward_extend")
     if refuse(why):
         if not runner.is_draft_worker:  # it shares the served model's process

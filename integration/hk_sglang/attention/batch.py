@@ -6,12 +6,13 @@ it needs of them here. Nothing waits for the device, as lengths are known on the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
 from hk_backend.engine.batch_plan import Batch, BatchPlan, left_whole, plan_batch
 from hk_backend.engine.rows import Selection
@@ -44,11 +45,7 @@ class PlannedBatch:
 
 
 def plan_forward_batch(
-    batch: Any,
-    pool: Any,
-    req_to_token: torch.Tensor,
-    off: str = "",
-    **plan_arguments: Any,
+    batch: Any, pool: Any, req_to_token: torch.Tensor, off: str = "", **plan_arguments: Any
 ) -> PlannedBatch | None:
     """Plans a `ForwardBatch`; None if it holds no prefill.
 
@@ -79,6 +76,40 @@ def plan_forward_batch(
         if plan.reads_cache:
             window_step = plan.step.with_block_table(pages.numbers(to_window(pages.slots)))
     return PlannedBatch(batch, plan, int(starts[-1]), window_step, window_slots)
+
+
+def one_batch(
+    rows: Sequence[tuple[int, int]], requests: torch.Tensor, slots: torch.Tensor
+) -> ForwardBatch:
+    """Makes a batch, as a scheduler does, of requests without a place in the server.
+
+    Args:
+        rows: query and cached tokens of each request.
+        requests: int64, the row of each request in the page table.
+        slots: int64, the slot that each new token is written to.
+    """
+    queries, cached = [query for query, _ in rows], [cached for _, cached in rows]
+    decodes = any(query == 1 and more for query, more in rows)
+    lengths = torch.tensor([query + more for query, more in rows])
+    query_lens = torch.tensor(queries, dtype=torch.int32, device=slots.device)
+    positions = torch.cat([torch.arange(more, more + query) for query, more in rows])
+    return ForwardBatch(
+        forward_mode=ForwardMode.MIXED if decodes else ForwardMode.EXTEND,
+        batch_size=len(rows),
+        input_ids=torch.zeros_like(slots),
+        req_pool_indices=requests,
+        seq_lens=lengths.to(slots.device),
+        seq_lens_cpu=lengths,
+        seq_lens_sum=int(lengths.sum()),
+        out_cache_loc=slots,
+        positions=positions.to(slots.device),
+        extend_num_tokens=len(slots),
+        extend_seq_lens=query_lens,
+        extend_prefix_lens=torch.tensor(cached, dtype=torch.int32, device=slots.device),
+        extend_start_loc=query_lens.cumsum(0, dtype=torch.int32) - query_lens,
+        extend_seq_lens_cpu=queries,
+        extend_prefix_lens_cpu=cached,
+    )
 
 
 class PageTable:

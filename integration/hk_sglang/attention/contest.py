@@ -13,17 +13,16 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
-from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
 from hk_backend.devices import device_for
 from hk_backend.engine.attention import ROUTE
-from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_backend.engine.evidence import Contest, Decision, Kind, decide, prompts_up_to
 from hk_backend.ops import AttentionRequest
+from hk_sglang.attention.batch import one_batch
 from hk_sglang.limits import batch_tokens
 from hk_sglang.ranks import tensor_parallel
 
-PROMPTS = (32, 128, 512, 2048)
-"""Lengths of prompts to measure, as far as a server takes them."""
 REQUEST = 1
 """Row of the page table that the prompt uses; row 0 is that of padding."""
 
@@ -151,8 +150,7 @@ def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
         forward = backend.forward_extend
         return lambda: forward(q, k, v, layer, batch, save_kv_cache=True)
 
-    rows = tuple(tokens for tokens in PROMPTS if tokens <= limit) or (limit,)
-    return Contest(rows, ours, theirs)
+    return Contest(prompts_up_to(limit), ours, theirs)
 
 
 @contextmanager
@@ -179,25 +177,7 @@ def batch_of(tokens: int, runner: Any) -> ForwardBatch:
     mapping = getattr(pool, "full_to_swa_index_mapping", None)
     if mapping is not None:
         mapping[slots] = slots.to(mapping.dtype)
-    zero = torch.zeros(1, dtype=torch.int32, device=device)
-    lengths = torch.tensor([tokens])
-    batch = ForwardBatch(
-        forward_mode=ForwardMode.EXTEND,
-        batch_size=1,
-        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
-        req_pool_indices=torch.tensor([REQUEST], device=device),
-        seq_lens=lengths.to(device),
-        seq_lens_cpu=lengths,
-        seq_lens_sum=tokens,
-        out_cache_loc=slots,
-        positions=torch.arange(tokens, device=device),
-        extend_num_tokens=tokens,
-        extend_seq_lens=zero + tokens,
-        extend_prefix_lens=zero,
-        extend_start_loc=zero,
-        extend_seq_lens_cpu=[tokens],
-        extend_prefix_lens_cpu=[0],
-    )
+    batch = one_batch([(tokens, 0)], torch.tensor([REQUEST], device=device), slots)
     translator = runner.kv_index_translator
     if hasattr(translator, "own_plan"):  # triton and aiter find the slots through it
         translator.own_plan(batch).bind(batch, translator)

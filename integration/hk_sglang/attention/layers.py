@@ -16,10 +16,9 @@ from hk_backend.engine.evidence import Decision
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict
-from hk_sglang.attention.caches import Caches
 from hk_sglang.attention.contest import Evidence
 from hk_sglang.attention.parents import Parent
-from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
+from hk_sglang.attention.pools import Caches, is_window_layer, layouts_of, refuse_pool
 
 logger = loggers.of("sglang", "attention")
 

@@ -21,11 +21,11 @@ from hk_backend.engine.strict import StrictError
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import PlannedBatch, plan_forward_batch
-from hk_sglang.attention.caches import Caches
 from hk_sglang.attention.contest import Evidence
 from hk_sglang.attention.layers import ServedLayers, layers_of
 from hk_sglang.attention.parent_rows import parent_rows
 from hk_sglang.attention.parents import PARENTS
+from hk_sglang.attention.pools import Caches
 
 logger = loggers.of("sglang", "attention")
 
@@ -213,7 +213,7 @@ class HKPrefill:
                 out[planned.num_tokens :] = 0  # rows of padding
             if plan.reads_cache:
                 paged = self.cache.paged(layer.layer_id)
-            rows = plan.tensors(q, k, v, out, paged)
+            rows = plan.tensors(tensors, paged)
         except Exception as error:
             return survive(logger, error)
         in_window = plan.reads_cache and served.in_window_pool
@@ -232,11 +232,7 @@ class HKPrefill:
         return why
 
     def _arguments(
-        self,
-        layer: Any,
-        paged: PagedKV | None,
-        tensors: LayerTensors,
-        sinks: torch.Tensor | None,
+        self, layer: Any, paged: PagedKV | None, tensors: LayerTensors, sinks: torch.Tensor | None
     ) -> dict[str, Any]:
         """The operator's arguments except the step's.
 

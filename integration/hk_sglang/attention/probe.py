@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
-from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.runtime_context import get_context
 
 from hk_sglang.attention.backend import wrapper_of
+from hk_sglang.attention.batch import one_batch
 from hk_sglang.attention.prefill import HKPrefill
 
 PAGE_SIZE = 16
@@ -63,7 +63,8 @@ def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Ca
     runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
     backend.hk = HKPrefill(backend, PARENT, runner, measured=False)
     backend.__class__ = wrapper_of(Parent)
-    batch = _batch(rows)
+    slots = torch.zeros(sum(query for query, _ in rows), dtype=torch.int64)
+    batch = one_batch(rows, torch.arange(len(rows)), slots)
     backend.init_forward_metadata(batch)
     return [_forward(backend, layer, shape, batch) for layer in model]
 
@@ -72,28 +73,6 @@ def _layer(shape: Any, index: int) -> Any:
     scale = shape.head_size**-0.5
     return RadixAttention(
         shape.num_heads, shape.head_size, scale, shape.num_kv_heads, layer_id=index
-    )
-
-
-def _batch(rows: tuple[tuple[int, int], ...]) -> ForwardBatch:
-    queries, cached = [query for query, _ in rows], [cached for _, cached in rows]
-    lengths = torch.tensor([query + more for query, more in rows])
-    tokens = sum(queries)
-    return ForwardBatch(
-        forward_mode=ForwardMode.MIXED if 1 in queries else ForwardMode.EXTEND,
-        batch_size=len(rows),
-        input_ids=torch.zeros(tokens, dtype=torch.int64),
-        req_pool_indices=torch.arange(len(rows)),
-        seq_lens=lengths,
-        seq_lens_cpu=lengths,
-        seq_lens_sum=int(lengths.sum()),
-        out_cache_loc=torch.zeros(tokens, dtype=torch.int64),
-        extend_num_tokens=tokens,
-        extend_seq_lens=torch.tensor(queries, dtype=torch.int32),
-        extend_prefix_lens=torch.tensor(cached, dtype=torch.int32),
-        extend_start_loc=torch.zeros(len(rows), dtype=torch.int32),
-        extend_seq_lens_cpu=queries,
-        extend_prefix_lens_cpu=cached,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hk_sglang.attention.parents import PARENTS
-from hk_sglang.flags import prefill_choice
+from hk_sglang.resolution import prefill_choice
 
 
 def refuse_server(name: str, runner: Any) -> str:

@@ -6,6 +6,7 @@ sides compute without a bias.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -13,17 +14,9 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization import unquant
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine.linear.contest import (
-    Contests,
-    Multiply,
-    Sides,
-    stand_in,
-    with_own_tensors,
-)
-from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
-from hk_backend.engine.patching import MARK
-from hk_backend.ops import LinearRequest
-from hk_backend.terms.verdict import Verdict
+from hk_backend.engine.linear.contest import Contests, Multiply, packed, unquantised_sides
+from hk_backend.engine.linear.packed_layer import request_of
+from hk_backend.engine.patching import original
 from hk_sglang.limits import batch_tokens, running_requests
 from hk_sglang.ranks import tensor_parallel
 
@@ -34,14 +27,9 @@ HEAD_ROWS = 64
 def why_slower(layer: Any) -> str:
     """Reason why SGLang computes the unquantised `layer`, not HK; empty if HK does."""
     method = layer.quant_method
-
-    def sides() -> tuple[torch.nn.Module, Multiply]:
-        theirs = with_own_tensors(layer)
-        stock(type(method).process_weights_after_loading)(method, theirs)
-        compute = stock(type(method).apply)
-        return packed(layer), lambda x: compute(method, theirs, x)
-
-    return CONTESTS.why_slower(layer, _with_kernel(type(method).__name__), _request(layer), sides)
+    sides = functools.partial(unquantised_sides, method, layer, type(method))
+    theirs = with_kernel(type(method).__name__)
+    return CONTESTS.why_slower(layer, theirs, request_of(layer.weight), sides)
 
 
 def why_head_slower(head: Any, model: torch.nn.Module) -> str:
@@ -50,21 +38,13 @@ def why_head_slower(head: Any, model: torch.nn.Module) -> str:
     SGLang's side needs no stand-in, as a head keeps its table.
     """
     processor = next(each for each in model.modules() if isinstance(each, LogitsProcessor))
-    compute = stock(LogitsProcessor._compute_lm_head)
+    compute = original(LogitsProcessor._compute_lm_head)
 
     def sides() -> tuple[torch.nn.Module, Multiply]:
         return packed(head), lambda x: compute(processor, x, head)
 
-    return CONTESTS.why_slower(head, "LogitsProcessor", _request(head), sides, is_head=True)
-
-
-def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Verdict:
-    """Whether HK serves a layer of a quantised checkpoint that SGLang may be able to compute.
-
-    Args:
-        theirs: name of the configuration that chooses SGLang's method.
-    """
-    return CONTESTS.decide(_with_kernel(theirs), request, sides).verdict
+    request = request_of(head.weight)
+    return CONTESTS.why_slower(head, "LogitsProcessor", request, sides, is_head=True)
 
 
 def largest_batch(is_head: bool) -> int:
@@ -75,25 +55,11 @@ def largest_batch(is_head: bool) -> int:
 CONTESTS = Contests("SGLang", tensor_parallel, largest_batch)
 
 
-def packed(layer: Any) -> torch.nn.Module:
-    """A stand-in for `layer` whose weight HK has packed."""
-    found: torch.nn.Module = stand_in(layer)
-    pack_layer(found, layer.weight.data, FORMAT_OF[layer.weight.dtype])
-    return found
+def with_kernel(method: str) -> str:
+    """Text of a method of SGLang's, or of the configuration that chooses it.
 
-
-def stock(function: Any) -> Any:
-    """SGLang's own function, which HK has replaced by `function`."""
-    return getattr(function, MARK, function)
-
-
-def _request(layer: Any) -> LinearRequest:
-    weight = layer.weight
-    return LinearRequest(weight.device.type, weight.dtype, FORMAT_OF[weight.dtype], *weight.shape)
-
-
-def _with_kernel(method: str) -> str:
-    """Text of a method of SGLang's, with the kernels that the user has chosen for it."""
+    The text includes the kernels that the user has chosen for it.
+    """
     chosen = get_exec().kernel
     flags = {
         "--bf16-gemm-backend": chosen.bf16_gemm_backend,

@@ -8,7 +8,6 @@ takes its target's), SGLang computes the logits.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.account import tables_as_heads
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantization_of
 from hk_backend.engine.linear.heads import pack_head as pack
-from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, no_kernel
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
 from hk_backend.engine.linear.shared_table import (
     DRAFTS,
@@ -102,9 +101,7 @@ def head_requested_by(model_config: Any, device: str) -> Head:
     head = head_in(quantization_of(model_config.hf_config))
     if head.format != KEPT:
         shape = model_config.vocab_size, model_config.hidden_size
-        device_type = torch.device(device).type
-        on_device = functools.partial(verdict_on, device_type=device_type)
-        head.check(shape, model_config.dtype, device_type, on_device)
+        head.check(shape, model_config.dtype, torch.device(device).type, verdict_on)
     return head
 
 
@@ -119,13 +116,11 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
     if not isinstance(head, VocabParallelEmbedding):
         return f"an LM head that is not one of SGLang's layers: {type(head).__name__}"
     if not isinstance(head.quant_method, (UnquantizedEmbeddingMethod, UnquantizedLinearMethod)):
-        return f"{type(head.quant_method).__name__}: HK has no kernel for it"
-    for each in model.modules():
-        if isinstance(each, LogitsProcessor) and (
-            left := foreign_method(type(each), "sglang", "_compute_lm_head")
-        ):
+        return no_kernel(head.quant_method)
+    for each in (each for each in model.modules() if isinstance(each, LogitsProcessor)):
+        if left := foreign_method(type(each), "sglang", "_compute_lm_head"):
             return left
-        if isinstance(each, LogitsProcessor) and (
+        if (
             each.use_fp32_lm_head
             or getattr(each, "use_fp32_lm_head_output", False)  # since SGLang 0.5.23
             or each.rl_on_policy_target is not None
@@ -137,8 +132,7 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
             return why
         format = FORMAT_OF[weight.dtype]
     else:
-        on_device = functools.partial(verdict_on, device_type=weight.device.type)
-        asked.check(tuple(weight.shape), weight.dtype, weight.device.type, on_device)
+        asked.check(tuple(weight.shape), weight.dtype, weight.device.type, verdict_on)
     pack_table(head, format)
     return ""
 

@@ -12,19 +12,17 @@ def register_linear() -> str:
         return why
     from hk_sglang import serving
     from hk_sglang.linear import (
-        allow_list,
         checkpoints,
         head,
         layer,
         loading,
         model,
         quantization,
-        reading,
         rotated,
         unquantized,
     )
 
-    parts = layer, unquantized, head, checkpoints, rotated, quantization, allow_list, loading
-    for part in (*parts, reading, model, serving):
+    parts = layer, unquantized, head, checkpoints, rotated, quantization, loading
+    for part in (*parts, model, serving):
         part.install()
     return ""

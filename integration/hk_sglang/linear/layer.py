@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,13 +10,12 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear import packed_layer
-from hk_backend.engine.linear.packed_layer import FORMAT_OF
-from hk_backend.engine.linear.route import ROUTE
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, request_of
 from hk_backend.engine.patching import wrap
 from hk_backend.ops import LinearRequest
-from hk_backend.routing.routes import routes
-from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.verdict import Verdict
 
 READ_BY_MODELS = frozenset(
     (
@@ -45,26 +43,17 @@ def read_by_models(layer: Any) -> bool:
     return str(getattr(layer, "prefix", "")).rpartition(".")[2] in READ_BY_MODELS
 
 
-def verdict_on(
-    format: str,
-    n: int,
-    k: int,
-    dtype: torch.dtype,
-    device_type: str | None = None,
-    **facts: Any,
-) -> Verdict:
-    """Whether HK serves a layer with a weight `[n, k]` in this process.
-
-    Args:
-        device_type: torch's device type; default: that of torch's default device.
-        facts: further fields of `LinearRequest`.
-    """
-    if routes.verdict(ROUTE) and is_deterministic():
-        return refused("--enable-deterministic-inference: not proven for HK")
+def verdict_on(request: LinearRequest) -> Verdict:
+    """Whether HK serves a layer in this process."""
+    unproven = "--enable-deterministic-inference: not proven for HK" if is_deterministic() else ""
     if _prepared.get():
-        return refused("weights that SGLang has prepared: a load format of saved states")
-    device_type = device_type or torch.get_default_device().type
-    return packed_layer.verdict_on(LinearRequest(device_type, dtype, format, n, k, **facts))
+        unproven = unproven or "weights that SGLang has prepared: a load format of saved states"
+    return packed_layer.verdict_on(request, unproven)
+
+
+def device_type() -> str:
+    """Type in torch of the device that SGLang creates a layer on."""
+    return torch.get_default_device().type
 
 
 def why_not_packed(weight: torch.Tensor) -> str:
@@ -72,21 +61,15 @@ def why_not_packed(weight: torch.Tensor) -> str:
     format = FORMAT_OF.get(weight.dtype)
     if format is None or weight.element_size() < 2:
         return f"a weight in {weight.dtype}"
-    device_type, (n, k) = weight.device.type, weight.shape
-    return verdict_on(format, n, k, weight.dtype, device_type).why
+    return verdict_on(request_of(weight)).why
 
 
-@contextmanager
-def loading_prepared_weights() -> Iterator[None]:
+def loading_prepared_weights() -> AbstractContextManager[None]:
     """Context for the loading of a model's state as it was in another server's memory.
 
     SGLang has already processed the layers that it then loads the state into.
     """
-    token = _prepared.set(True)
-    try:
-        yield
-    finally:
-        _prepared.reset(token)
+    return holding(_prepared, True)
 
 
 _prepared: ContextVar[bool] = ContextVar("prepared", default=False)

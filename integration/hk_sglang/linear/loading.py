@@ -1,13 +1,17 @@
-"""HK's part in SGLang's loading of weights."""
+"""HK's part where SGLang loads weights, and reads packed ones by name to keep or save them."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.managers.io_struct import EndWeightUpdateReqOutput
+from sglang.srt.managers.scheduler_components import weight_updater as scheduler_updater
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
 from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader import loader
 from sglang.srt.model_loader.loader import (
     DefaultModelLoader,
@@ -17,18 +21,18 @@ from sglang.srt.model_loader.loader import (
     ShardedStateLoader,
 )
 
-from hk_backend.engine.linear.model_files import named_errors, remember_names
+from hk_backend.engine import loggers
+from hk_backend.engine.linear.model_files import named_errors, refuse_saves, remember_names
+from hk_backend.engine.linear.route import PREFIX, is_attached
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.arrivals import expect_all
 from hk_sglang.linear.layer import loading_prepared_weights
+from hk_sglang.linear.unquantized import unpacked
 
-PREPARED = (
-    ShardedStateLoader,
-    PreshardedModelLoader,
-    RemoteModelLoader,
-    RemoteInstanceModelLoader,
-)
+logger = loggers.of("sglang", "linear")
+
+PREPARED = (ShardedStateLoader, PreshardedModelLoader, RemoteModelLoader, RemoteInstanceModelLoader)
 """Loaders of states that are, or were saved from, a server's memory."""
 
 
@@ -40,6 +44,10 @@ def install() -> None:
     wrap(SchedulerWeightUpdaterManager, "end_weight_update", _end)
     for owner in PREPARED:
         wrap(owner, "load_model", _load_prepared)
+    wrap(WeightExporter, "get_weights_by_name", _by_name)
+    wrap(scheduler_updater, "_export_static_state", _export)
+    for owner in (ShardedStateLoader, RemoteModelLoader):
+        refuse_saves(owner, "SGLang")
 
 
 def _load(original: Any, model: Any, weights: Any, target_device: Any) -> None:
@@ -86,3 +94,45 @@ def _end(original: Any, manager: Any, request: Any) -> Any:
             success=False,
             message=f"{error}. The weights are only partly updated: discard all of them.",
         )
+
+
+# -- packed weights that SGLang reads by name
+
+
+def _by_name(original: Any, exporter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns a parameter's first numbers; for that its layer gets its weight back temporarily."""
+    parent = name.rpartition(".weight")[0].rpartition(".")[0]  # also for a shard of a merged layer
+    layers = [
+        layer
+        for path, layer in exporter.get_model().named_modules(remove_duplicate=False)  # a tied head
+        if path.rpartition(".")[0] == parent and is_attached(layer) and _is_empty(layer)
+    ]
+    if any(not isinstance(layer.quant_method, UnquantizedLinearMethod) for layer in layers):
+        logger.error("hk_backend: %s: HK has it packed, in a quantised format", name)
+        return None
+    for layer in layers:
+        layer.weight.data = unpacked(layer)
+    try:
+        return original(exporter, name, *args, **kwargs)
+    finally:
+        for layer in layers:
+            layer.weight.data = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
+
+
+def _is_empty(layer: Any) -> bool:
+    return all(
+        parameter.numel() == 0 for name, parameter in layer.named_parameters() if name != "bias"
+    )
+
+
+def _export(original: Any, model: Any) -> Any:
+    """Exports what outlives a release of memory: a model's buffers, except packed weights.
+
+    The user has to update weights, with HK as without it.
+    """
+    kept = [
+        (name, buffer)
+        for name, buffer in model.named_buffers()
+        if not name.rpartition(".")[2].startswith(PREFIX)
+    ]
+    return original(SimpleNamespace(named_buffers=lambda: kept))

@@ -30,11 +30,10 @@ from hk_backend.engine.linear.shards import name_of
 from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
-from hk_sglang.linear.arrivals import give_memory, releasing
-from hk_sglang.linear.contest import verdict_by_contest
-from hk_sglang.linear.layer import READ, read_by_models, verdict_on
+from hk_sglang.linear.arrivals import give_memory, releasing, whole_tensors
+from hk_sglang.linear.contest import CONTESTS, with_kernel
+from hk_sglang.linear.layer import READ, device_type, read_by_models, verdict_on
 from hk_sglang.linear.schemes import Scheme
-from hk_sglang.linear.sizes import whole_tensors
 from hk_sglang.linear.stock import Stock, create, fill, left_to_sglang, product_of
 
 
@@ -96,7 +95,8 @@ class HKLinearMethod(HKMethod):
         }
         widths, k = output_partition_sizes, input_size_per_partition
         n = sum(widths)
-        verdict = self._verdict(layer, n, k, params_dtype)
+        request = self._request(n, k, params_dtype)
+        verdict = refused(READ) if read_by_models(layer) else verdict_on(request)
         if verdict and self.scheme.scale_kind == "block":
             verdict = _blocks_verdict(widths, output_size // n, k, input_size // k)
         rotation = self.scheme.rotation
@@ -109,7 +109,7 @@ class HKLinearMethod(HKMethod):
         if verdict and self.stock is not None and not rotation:
             sides = functools.partial(self._sides, layer, self.stock, sizes | extra)
             theirs = f"{self.stock.name}{', static' if self.scheme.static else ''}"
-            verdict = verdict_by_contest(self._request(n, k, params_dtype), theirs, sides)
+            verdict = CONTESTS.decide(with_kernel(theirs), request, sides).verdict
         if verdict:
             layer.logical_widths = widths
             self._register(layer, n, k, extra["weight_loader"])
@@ -138,24 +138,9 @@ class HKLinearMethod(HKMethod):
         return ours, product_of(stand_in(layer), stock, arguments)
 
     def _request(self, n: int, k: int, dtype: torch.dtype) -> LinearRequest:
-        scheme, device_type = self.scheme, torch.get_default_device().type
-        return LinearRequest(
-            device_type, dtype, scheme.format, n, k, scheme.activations, scheme.scale_kind
-        )
-
-    def _verdict(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        if read_by_models(layer):
-            return refused(READ)
         scheme = self.scheme
-        return verdict_on(
-            scheme.format,
-            n,
-            k,
-            dtype,
-            activations=scheme.activations,
-            scale_kind=scheme.scale_kind,
-            rotation=scheme.rotation,
-        )
+        facts = device_type(), dtype, scheme.format, n, k, scheme.activations, scheme.scale_kind
+        return LinearRequest(*facts, rotation=scheme.rotation)
 
     def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:
         scheme, format = self.scheme, FORMATS[self.scheme.format]

@@ -16,6 +16,7 @@ from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, quantization_of
+from hk_backend.engine.linear.packed_layer import EXPERTS, no_kernel
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.head import (
@@ -112,7 +113,7 @@ def _layers(model: Any, asked: Head) -> Iterator[tuple[str, str]]:
             layer.__dict__.setdefault("prefix", name)
             yield name, pack_head(layer, model, asked)
         elif isinstance(layer, FusedMoE):
-            yield name, "experts of a mixture: HK has no kernel for them"
+            yield name, EXPERTS
         elif isinstance(layer, LinearBase):
             yield name, "" if is_attached(layer) else why_left(layer)
 
@@ -120,5 +121,4 @@ def _layers(model: Any, asked: Head) -> Iterator[tuple[str, str]]:
 def why_left(layer: Any) -> str:
     """Reason why SGLang computes `layer`."""
     method = getattr(layer, "scheme", None) or layer.quant_method
-    found = getattr(layer, "hk_left", "") or f"{type(method).__name__}: HK has no kernel for it"
-    return str(found)
+    return str(getattr(layer, "hk_left", "") or no_kernel(method))

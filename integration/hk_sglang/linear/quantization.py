@@ -1,25 +1,18 @@
 """`--quantization hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`.
 
-Online, on a bf16, fp16 or fp32 checkpoint: each linear layer is quantised as soon as it is loaded,
-so the model is never in memory in its own dtype. Options, for example weight-only:
+See hk_backend.engine.linear.methods. Options for an unquantised checkpoint, say weight-only:
 
-    --quantization hk_fp8 --json-model-override-args '{"quantization_config": {"quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
-
-A checkpoint's config.json may ask for a method, too. The options are keys of its
-`quantization_config`. Every layer has the tensors `weight` and `weight_scale`, in the layouts of
-`hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
-
-    "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
-
-The options are in hk_backend.engine.linear.options. Embeddings are never quantised, and the LM head
-only with the option `head`.
-"""  # noqa: E501
+    --quantization hk_fp8 --json-model-override-args '{"quantization_config": {
+      "quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from sglang.srt.configs import model_config
 from sglang.srt.layers import quantization
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
@@ -29,25 +22,27 @@ from sglang.srt.layers.quantization.unquant import (
     UnquantizedFusedMoEMethod,
     UnquantizedLinearMethod,
 )
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.server_args import QUANTIZATION_CHOICES, add_quantization_method_choices
 
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes, free_names
 from hk_backend.engine.linear.online import check_arrived, pack_online
-from hk_backend.engine.linear.options import is_ignored, known_options, no_experts
+from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from hk_backend.terms.weight_format import FORMATS
-from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
-from hk_sglang.linear.layer import READ, read_by_models, verdict_on
+from hk_sglang.linear.arrivals import arrived_shards, expect, releasing, whole_tensors
+from hk_sglang.linear.layer import READ, device_type, read_by_models, verdict_on
 from hk_sglang.linear.methods import HKLinearMethod, HKMethod
 from hk_sglang.linear.schemes import Scheme
-from hk_sglang.linear.sizes import whole_tensors
 
 logger = loggers.of("sglang", "linear")
 
 FROM_SGLANG = ("packed_modules_mapping", "hf_config")
 """Keys that SGLang adds to a checkpoint's configuration (model_loader/weight_utils.py)."""
+
+VERIFY = "sglang.srt.configs.model_config.ModelConfig._verify_quantization"
 
 
 def install() -> None:
@@ -61,6 +56,9 @@ def install() -> None:
             known[name] = CONFIGS[name]
         if name not in QUANTIZATION_CHOICES:
             add_quantization_method_choices([name])
+    # SGLang applies the hook after all plugins
+    if all(hook is not verify for _, hook, _ in HookRegistry._hooks.get(VERIFY, ())):
+        HookRegistry.register(VERIFY, verify, HookType.AROUND)
 
 
 class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
@@ -120,7 +118,7 @@ globals().update({config.__name__: config for config in CONFIGS.values()})
 class HKOnlineLinearMethod(LinearMethod, HKMethod):
     """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
-    verdict_on = staticmethod(verdict_on)
+    verdict_on, device_type = staticmethod(verdict_on), staticmethod(device_type)
 
     def reads(self, layer: Any, rotation: int) -> Verdict:
         return refused(READ) if read_by_models(layer) else SERVED
@@ -142,3 +140,28 @@ class HKOnlineLinearMethod(LinearMethod, HKMethod):
         with releasing(layer, "weight", whole=self.process_weights_after_loading):
             check_arrived(layer, arrived_shards(layer))
             pack_online(layer, weight.data, self.options)
+
+
+def verify(original: Callable[[Any], None], config: Any) -> None:
+    """Allows the methods on ROCm, where SGLang lists what is allowed.
+
+    The list is a local variable of `ModelConfig._verify_quantization`, which reads it only
+    `if is_hip()`. So `is_hip()` answers no while a model with one of these methods is verified.
+    """
+    if _method_of(config) not in FORMATS_OF:
+        original(config)
+        return
+    is_hip = model_config.is_hip
+    model_config.is_hip = lambda: False
+    try:
+        original(config)
+    finally:
+        model_config.is_hip = is_hip
+
+
+def _method_of(config: Any) -> str:
+    """The requested method, or the checkpoint's."""
+    if config.quantization:
+        return str(config.quantization).lower()
+    found = config._parse_quant_hf_config() or {}
+    return str(found.get("quant_method", "")).lower()

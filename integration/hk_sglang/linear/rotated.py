@@ -19,6 +19,7 @@ from sglang.srt.layers.quantization.compressed_tensors.utils import (
 from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod
 
 from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
+from hk_backend.engine.linear.packed_layer import EXPERTS, no_kernel
 from hk_backend.engine.linear.rotated import check_agreement, only_hk
 from hk_backend.engine.linear.shards import merged_names
 from hk_backend.engine.patching import wrap
@@ -60,8 +61,7 @@ def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
     if isinstance(layer, FusedMoE) and isinstance(config, CompressedTensorsConfig):
         rotations = _rotations(config)
         if rotations and not isinstance(method, UnquantizedFusedMoEMethod):
-            why = "experts of a mixture: HK has no kernel for them"
-            raise only_hk(name, max(rotations), why)
+            raise only_hk(name, max(rotations), EXPERTS)
     return method
 
 
@@ -78,7 +78,7 @@ def _stock_scheme(
     else:
         rotation = _rotation(config.target_scheme_map[matched_target])
     if rotation:
-        raise only_hk(layer_name, rotation, f"{type(layer).__name__}: HK has no kernel for it")
+        raise only_hk(layer_name, rotation, no_kernel(layer))
     return original(config, layer, layer_name, matched_target)
 
 

@@ -28,6 +28,7 @@ from sglang.srt.layers.quantization.quark.utils import should_ignore_layer as qu
 from sglang.srt.layers.quantization.utils import is_layer_skipped
 from sglang.srt.layers.quantization.w8a8_fp8 import W8A8Fp8Config
 
+from hk_backend.engine.linear.packed_layer import no_kernel
 from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK, rotated_activations
 
 FP8 = "fp8_e4m3fn"
@@ -82,7 +83,7 @@ def scheme_of(config: Any, layer: Any, prefix: str) -> Scheme:
     for kind, read in READERS.items():
         if isinstance(config, kind):
             return read(config, layer, prefix)
-    raise NotServed(f"{type(config).__name__}: HK has no kernel for it")
+    raise NotServed(no_kernel(config))
 
 
 # -- SGLang's own
@@ -212,12 +213,7 @@ def _compressed_mx(bits: int, inputs: dict[str, Any] | None) -> Scheme:
 
 # -- Quark
 
-QUARK_MX = {
-    "fp4": "mxfp4",
-    "fp6_e2m3": "mxfp6_e2m3",
-    "fp6_e3m2": "mxfp6_e3m2",
-    "fp8_e4m3": "mxfp8",
-}
+QUARK_MX = {"fp4": "mxfp4", "fp6_e2m3": "mxfp6_e2m3", "fp6_e3m2": "mxfp6_e3m2", "fp8_e4m3": "mxfp8"}
 
 
 def _quark(config: Any, layer: Any, prefix: str) -> Scheme:

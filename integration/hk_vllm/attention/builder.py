@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
@@ -22,10 +22,8 @@ from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
 from hk_vllm.attention.lazy_metadata import build, is_built, lazy, metadata_class_of
 
-if TYPE_CHECKING:
-    from vllm.v1.attention.backend import AttentionMetadataBuilder as Parent
-else:
-    Parent = object
+Parent: Any = object
+"""Base of a mixin: mypy then lets it call methods of whatever parent it is mixed into."""
 
 
 logger = loggers.of("vllm", "attention")
@@ -61,7 +59,9 @@ class HKBuilder(Parent):  # type: ignore[misc]
         self._hk_refusal = refuse(
             refuse_parallel(vllm_config.parallel_config) or refuse_speculation(speculative)
         )
-        impls = served_impls(vllm_config, layer_names)
+        layers = vllm_config.compilation_config.static_forward_context
+        known = [layers[name].impl for name in layer_names if name in layers]
+        impls = [impl for impl in known if getattr(impl, "_hk_refusal", None) == ""]
         self._hk_cache_refusal = refuse(
             self._hk_tell_form(impls) or refuse_cache(impls, kv_cache_spec.block_size)
         )
@@ -70,7 +70,8 @@ class HKBuilder(Parent):  # type: ignore[misc]
         decisions = [impl._hk_decision for impl in impls]
         self._hk_decisions = {each.kind: each for each in decisions}.values()
         model_is_loaded("vLLM", logger, self.device.type)
-        for why in () if impls else refusals(vllm_config, layer_names):
+        left = dict.fromkeys(getattr(impl, "_hk_refusal", "") for impl in known)
+        for why in () if impls else filter(None, left):
             said = "hk_backend: no attention layer is computed by HK: %s"
             logger.log(loggers.level(served=0), said, why)
         self._hk_drafts = getattr(speculative, "num_speculative_tokens", None) or 0
@@ -185,22 +186,6 @@ class HKBuilder(Parent):  # type: ignore[misc]
         The reason is a layer of the group that would be slower; empty if there is none.
         """
         return next((why for each in self._hk_decisions if (why := each.why_not(longest))), "")
-
-
-def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
-    """The implementations of those layers that HK serves."""
-    layers = vllm_config.compilation_config.static_forward_context
-    impls = [layers[name].impl for name in layer_names if name in layers]
-    return [impl for impl in impls if not getattr(impl, "_hk_refusal", "not HK's")]
-
-
-def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
-    """Reasons why those layers are left to vLLM, each once."""
-    layers = vllm_config.compilation_config.static_forward_context
-    found = [
-        getattr(layers[name].impl, "_hk_refusal", "") for name in layer_names if name in layers
-    ]
-    return [why for why in dict.fromkeys(found) if why]
 
 
 def refuse_cache(impls: list[Any], block_size: int) -> str:

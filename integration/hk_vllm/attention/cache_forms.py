@@ -16,7 +16,7 @@ import torch
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.ops import PagedKV
 
-Layouts = tuple[str, str]
+Views = tuple[torch.Tensor, torch.Tensor]
 Scales = tuple[torch.Tensor | float, torch.Tensor | float]
 
 
@@ -36,16 +36,22 @@ class CacheForm:
     """One way to store a cache.
 
     Args:
-        read: describes a layer's cache, from `kv_cache` and `impl`.
-        layouts: layout strings of keys and values, as `read` uses them.
+        split: keys and values of a layer's cache, views with the axes that `layouts` name, from
+            `kv_cache` and `impl`.
+        layouts: layout strings of keys and values (see `PagedKV`).
         fp8: whether an FP8 cache has the same form.
         scales: for a layer, the factors of an FP8 cache's keys and values in the parent's kernels.
     """
 
-    read: Callable[[torch.Tensor, Any], PagedKV]
-    layouts: Layouts
+    split: Callable[[torch.Tensor, Any], Views]
+    layouts: tuple[str, str]
     fp8: bool = True
     scales: Callable[[Any], Scales] = layer_scales
+
+    def read(self, kv_cache: torch.Tensor, impl: Any) -> PagedKV:
+        """Describes the cache of a layer."""
+        key, value = self.split(kv_cache, impl)
+        return PagedKV.from_views(key, self.layouts[0], value, self.layouts[1])
 
 
 FormOf = Callable[[Any], CacheForm]
@@ -55,23 +61,16 @@ Raises:
     UnknownCacheForm: HK does not read the form; the message says which.
 """
 
-CPU_ATTN_LAYOUTS = ("B H D N", "B H N D")
-CPU_ATTN_AMX_LAYOUTS = ("B H N/x D/y x y", "B H D/y N/x y x")
-ROCM_ATTN_LAYOUTS = ("B H D/x N x", "B H D N")
-SHUFFLED_LAYOUTS = ("B H D/x N x", "B H N/x D x")
-PACKED_LAYOUTS = ("B H N D", "B H N D")  # the halves of "B H N 2D"
 
-
-def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads CPU_ATTN's `vec` and `vec16`: per block and head keys `[D, N]`, values `[N, D]`."""
+def split_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> Views:
+    """Splits CPU_ATTN's `vec` and `vec16`: per block and head keys `[D, N]`, values `[N, D]`."""
     keys, values = _halves_of_heads(kv_cache, impl)
     size = (impl.head_size, kv_cache.shape[2])
-    key, value = keys.unflatten(2, size), values.unflatten(2, size[::-1])
-    return PagedKV.from_views(key, CPU_ATTN_LAYOUTS[0], value, CPU_ATTN_LAYOUTS[1])
+    return keys.unflatten(2, size), values.unflatten(2, size[::-1])
 
 
-def read_cpu_attn_amx(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads CPU_ATTN's `amx`.
+def split_cpu_attn_amx(kv_cache: torch.Tensor, impl: Any) -> Views:
+    """Splits CPU_ATTN's `amx`.
 
     Per block and head it has keys `[N/16, D/2, 16, 2]`, then values `[D/16, N/2, 16, 2]`. These are
     operands of tdpbf16ps: pairs along the axis that is summed over, 16 of them in a row.
@@ -84,13 +83,13 @@ def read_cpu_attn_amx(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
             "expected multiples of 16"
         )
     key = keys.unflatten(2, (tokens // 16, size // 2, 16, 2))
-    value = values.unflatten(2, (size // 16, tokens // 2, 16, 2))
-    return PagedKV.from_views(key, CPU_ATTN_AMX_LAYOUTS[0], value, CPU_ATTN_AMX_LAYOUTS[1])
+    return key, values.unflatten(2, (size // 16, tokens // 2, 16, 2))
 
 
 def _halves_of_heads(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values of CPU_ATTN, each `[B, H, N * D]`: halves of a block's part for a head."""
-    content = _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)[3]
+    content = 2 * impl.head_size
+    _check_logical(kv_cache, impl.num_kv_heads, content)
     if kv_cache.stride(3) != 1 or kv_cache.stride(2) != content:
         raise UnknownCacheForm(f"CPU_ATTN cache strides {kv_cache.stride()}: block not contiguous")
     keys, values = kv_cache.flatten(2).chunk(2, dim=2)
@@ -105,21 +104,19 @@ def cpu_attn_form(builder: Any) -> CacheForm:
     return forms[builder.isa]
 
 
-def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads ROCM_ATTN: two head slots, keys `[B, H, D/x, N, x]`, values `[B, H, D, N]`.
+def split_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> Views:
+    """Splits ROCM_ATTN: two head slots, keys `[B, H, D/x, N, x]`, values `[B, H, D, N]`.
 
     `PagedAttention.split_kv_cache` does the same; x is 16 bytes of elements.
     """
     key, value = _two_slots(kv_cache, impl)
     blocks, heads, size = key.shape[0], impl.num_kv_heads, impl.head_size
     x = 16 // key.element_size()
-    key = key.view(blocks, heads, size // x, -1, x)
-    value = value.view(blocks, heads, size, -1)
-    return PagedKV.from_views(key, ROCM_ATTN_LAYOUTS[0], value, ROCM_ATTN_LAYOUTS[1])
+    return key.view(blocks, heads, size // x, -1, x), value.view(blocks, heads, size, -1)
 
 
-def read_shuffled(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads ROCM_AITER_FA's shuffled layout.
+def split_shuffled(kv_cache: torch.Tensor, impl: Any) -> Views:
+    """Splits ROCM_AITER_FA's shuffled layout.
 
     It has two head slots, keys `[B, H, D/x, N, x]` and values `[B, H, N/x, D, x]`.
     """
@@ -131,14 +128,14 @@ def read_shuffled(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
             f"shuffled cache with block size {block_size}, not a multiple of {x}"
         )
     key = key.view(blocks, heads, size // x, block_size, x)
-    value = value.view(blocks, heads, block_size // x, size, x)
-    return PagedKV.from_views(key, SHUFFLED_LAYOUTS[0], value, SHUFFLED_LAYOUTS[1])
+    return key, value.view(blocks, heads, block_size // x, size, x)
 
 
-def read_packed(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads ROCM_AITER_FA, ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
-    _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)
-    return PagedKV.from_packed(kv_cache)
+def split_packed(kv_cache: torch.Tensor, impl: Any) -> Views:
+    """Splits ROCM_AITER_FA, ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
+    _check_logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)
+    key, value = kv_cache.chunk(2, dim=3)
+    return key, value
 
 
 def rocm_aiter_fa_form(builder: Any) -> CacheForm:
@@ -151,28 +148,26 @@ def rocm_aiter_fa_form(builder: Any) -> CacheForm:
     return SHUFFLED if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED
 
 
-def _logical(kv_cache: torch.Tensor, heads: int, content: int) -> tuple[int, int, int, int]:
-    """Checks and returns the sizes of a logical `[B, H, N, C]` view."""
+def _check_logical(kv_cache: torch.Tensor, heads: int, content: int) -> None:
+    """Checks the sizes of a logical `[B, H, N, C]` view."""
     if kv_cache.dim() != 4 or kv_cache.shape[1] != heads or kv_cache.shape[3] != content:
         raise UnknownCacheForm(
             f"cache of shape {tuple(kv_cache.shape)}, expected [blocks, {heads}, tokens, {content}]"
         )
-    blocks, heads, tokens, content = kv_cache.shape
-    return blocks, heads, tokens, content
 
 
 def _two_slots(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values of a cache `[B, 2, N, H * D]`, each `[B, N, H * D]`."""
-    _logical(kv_cache, 2, impl.num_kv_heads * impl.head_size)
+    _check_logical(kv_cache, 2, impl.num_kv_heads * impl.head_size)
     key, value = kv_cache.unbind(1)
     return key, value
 
 
-CPU_ATTN = CacheForm(read_cpu_attn, CPU_ATTN_LAYOUTS, fp8=False)
-CPU_ATTN_AMX = CacheForm(read_cpu_attn_amx, CPU_ATTN_AMX_LAYOUTS, fp8=False)
-ROCM_ATTN = CacheForm(read_rocm_attn, ROCM_ATTN_LAYOUTS)
-SHUFFLED = CacheForm(read_shuffled, SHUFFLED_LAYOUTS, scales=shuffled_scales)
-PACKED = CacheForm(read_packed, PACKED_LAYOUTS)
+CPU_ATTN = CacheForm(split_cpu_attn, ("B H D N", "B H N D"), fp8=False)
+CPU_ATTN_AMX = CacheForm(split_cpu_attn_amx, ("B H N/x D/y x y", "B H D/y N/x y x"), fp8=False)
+ROCM_ATTN = CacheForm(split_rocm_attn, ("B H D/x N x", "B H D N"))
+SHUFFLED = CacheForm(split_shuffled, ("B H D/x N x", "B H N/x D x"), scales=shuffled_scales)
+PACKED = CacheForm(split_packed, ("B H N D", "B H N D"))
 
 FORMS: dict[str, FormOf] = {
     "CPU_ATTN": cpu_attn_form,

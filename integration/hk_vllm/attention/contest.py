@@ -27,13 +27,11 @@ from vllm.v1.kv_cache_interface import (
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE, PrefillRoute
-from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_backend.engine.evidence import Contest, Decision, Kind, decide, prompts_up_to
 from hk_backend.terms.prefill_step import PrefillStep
 from hk_vllm.attention.batch import one_batch
 from hk_vllm.ranks import tensor_parallel
 
-PROMPTS = (32, 128, 512, 2048)
-"""Query tokens of the fresh prompts to measure, as far as a step may have so many."""
 NAME = "hk_backend.contest"
 """Name of the parent's own layer among vLLM's attention layers, while it is measured."""
 
@@ -71,7 +69,7 @@ def described(impl: Any) -> str:
 def contest(impl: Any, layer: dict[str, Any]) -> Contest:
     """Makes HK's route and the parent compute the same tensors of one fresh prompt."""
     config = get_current_vllm_config()
-    prompts = prompts_up_to(config)
+    prompts = prompts_up_to(largest_step(config))
     parent = Parent(impl, layer, config, prompts[-1])
     inputs = {tokens: tensors(impl, tokens) for tokens in prompts}
     return Contest(
@@ -183,9 +181,7 @@ def tensors(impl: Any, tokens: int) -> Inputs:
     return query, key, value
 
 
-def prompts_up_to(config: VllmConfig) -> tuple[int, ...]:
-    """The `PROMPTS` that one step may hold whole; at least one."""
-    limit = config.scheduler_config.max_num_batched_tokens
-    longest = getattr(config.model_config, "max_model_len", None) or limit
-    limit = min(limit, longest)
-    return tuple(each for each in PROMPTS if each <= limit) or (limit,)
+def largest_step(config: VllmConfig) -> int:
+    """Most query tokens of one prompt in a step."""
+    limit: int = config.scheduler_config.max_num_batched_tokens
+    return min(limit, getattr(config.model_config, "max_model_len", None) or limit)

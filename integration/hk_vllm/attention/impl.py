@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from vllm.platforms import current_platform
@@ -13,7 +13,6 @@ from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survi
 from hk_backend.engine.batch_plan import BatchPlan
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.evidence import Decision
-from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
@@ -28,10 +27,8 @@ from hk_vllm.attention.layer import (
     named_arguments,
 )
 
-if TYPE_CHECKING:
-    from vllm.v1.attention.backend import AttentionImpl as Parent
-else:
-    Parent = object
+Parent: Any = object
+"""Base of a mixin: mypy then lets it call methods of whatever parent it is mixed into."""
 
 logger = loggers.of("vllm", "attention")
 
@@ -112,7 +109,8 @@ class HKImpl(Parent):  # type: ignore[misc]
             quantised = output_scale is not None or output_block_scale is not None
             why = self._hk_why(plan, layer, query, key, quantised)
             if not why:
-                why = self._hk_attention(plan, layer, query, key, value, kv_cache, output)
+                tensors: Any = query, key, value, output
+                why = self._hk_attention(plan, layer, tensors, kv_cache)
             mine = not why
             if mine:
                 plan.count_served()
@@ -124,18 +122,12 @@ class HKImpl(Parent):  # type: ignore[misc]
                 return output
             attn_metadata = plan.parent
             if not theirs.leads:  # otherwise the parent's metadata tell where its rows end
-                query, key, value, part = theirs_of(theirs, query, key, value, output)
-        found = super().forward(
-            layer,
-            query,
-            key,
-            value,
-            kv_cache,
-            attn_metadata,
-            part,
-            output_scale,
-            output_block_scale,
-        )
+                assert key is not None  # HK serves no call without keys
+                assert value is not None
+                query, key, value = map(theirs.of_tokens, (query, key, value))
+                part = theirs.output_for(output)
+        scales = output_scale, output_block_scale
+        found = super().forward(layer, query, key, value, kv_cache, attn_metadata, part, *scales)
         if theirs is None:
             return found
         theirs.scatter(part, output)
@@ -169,22 +161,16 @@ class HKImpl(Parent):  # type: ignore[misc]
         return ""
 
     def _hk_attention(
-        self,
-        plan: BatchPlan,
-        layer: Any,
-        query: torch.Tensor,
-        key: torch.Tensor | None,
-        value: torch.Tensor | None,
-        kv_cache: torch.Tensor,
-        output: torch.Tensor,
+        self, plan: BatchPlan, layer: Any, call: LayerTensors, kv_cache: torch.Tensor
     ) -> str:
-        """Writes HK's rows to `output`; returns the reason if the parent must compute the batch."""
-        assert key is not None
-        assert value is not None
+        """Writes HK's rows to the output, the last tensor of a `call`.
+
+        Returns the reason if the parent must compute the batch.
+        """
         assert plan.step is not None
         try:
             paged = self._hk_paged(layer, kv_cache) if plan.reads_cache else None
-            tensors = plan.tensors(query, key, value, output, paged)
+            tensors = plan.tensors(call, paged)
         except Exception as error:
             return self._hk_survive(error)
 
@@ -193,7 +179,7 @@ class HKImpl(Parent):  # type: ignore[misc]
 
         why = self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
         if not why:
-            plan.scatter(tensors, output)
+            plan.scatter(tensors, call[3])
         return why
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
@@ -260,17 +246,3 @@ class HKImpl(Parent):  # type: ignore[misc]
         form = (type(self), cache.dtype, kv_cache.shape, *cache.as_ints())
         scales = self._hk_form.scales(layer)
         cache_proof.prove(cache, self._hk_dtype, scales, [kv_cache[SPARE_BLOCK]], write, form)
-
-
-def theirs_of(
-    theirs: Selection,
-    query: torch.Tensor,
-    key: torch.Tensor | None,
-    value: torch.Tensor | None,
-    output: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Arguments of the parent's forward for its rows alone; HK serves no call without keys."""
-    assert key is not None
-    assert value is not None
-    query, key, value = (theirs.of_tokens(tensor) for tensor in (query, key, value))
-    return query, key, value, theirs.output_for(output)

@@ -6,6 +6,7 @@ from typing import Any
 
 from hk_backend.engine import loggers
 from hk_backend.engine.contract import why_unknown
+from hk_backend.engine.patching import wrap
 from hk_backend.engine.strict import refuse
 from hk_vllm.contract import check_engine
 
@@ -27,7 +28,7 @@ def register_attention() -> str:
     members = members_of(current_platform)
     if not members:
         return f"no route for vLLM's platform {current_platform.device_name}"
-    import hk_vllm.attention.backend  # noqa: F401  what is broken in it shows before anything is patched
+    import hk_vllm.attention.backend  # noqa: F401  so that its errors come before any patch
     from hk_vllm.attention.registry import register_wrappers
 
     register_wrappers(members)
@@ -56,24 +57,19 @@ def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:
 
     from hk_vllm.attention.registry import has_custom, register_wrappers
 
-    choose = platform.get_attn_backend_cls
-    if getattr(choose, "hk_custom", False):
-        return
-
-    def get_attn_backend_cls(
-        cls: Any, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any
+    def choose(
+        original: Any, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any
     ) -> Any:
         if members:
             register_wrappers(members)
         if selected_backend is AttentionBackendEnum.CUSTOM and has_custom():
             selected_backend = None
-        found = choose.__func__(cls, selected_backend, attn_selector_config, *args, **kwargs)
+        found = original(selected_backend, attn_selector_config, *args, **kwargs)
         if getattr(attn_selector_config, "use_mla", False):
             leave_latent_attention()
         return found
 
-    get_attn_backend_cls.hk_custom = True  # type: ignore[attr-defined]
-    platform.get_attn_backend_cls = classmethod(get_attn_backend_cls)
+    wrap(platform, "get_attn_backend_cls", choose, static=True)
 
 
 def leave_latent_attention() -> None:

@@ -29,11 +29,7 @@ def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | Non
 
         dtype: torch.dtype = current_platform.fp8_dtype()
         return dtype
-    named = {
-        "auto": model_dtype,
-        "bfloat16": torch.bfloat16,
-        "float16": torch.float16,
-    }
+    named = {"auto": model_dtype, "bfloat16": torch.bfloat16, "float16": torch.float16}
     return named.get(kv_cache_dtype)
 
 

@@ -2,13 +2,11 @@
 
 The code shared with SGLang is in hk_backend.engine.linear.
 
-`layer.py`: whether HK serves a layer.
+`layer.py`: whether HK serves a layer, and is faster than vLLM's own product.
 `unquantized.py`: layers of bf16, fp16 and fp32 checkpoints, and the LM head.
 `head.py`: the LM head, its format, and the tables that it shares.
 `kernel.py`: the base of HK's kernels; fp8_kernels.py and mx_kernels.py have them.
 `kernel_lists.py`: puts them first in vLLM's own lists of FP8 and MX kernels.
-`kernel_keys.py`: translates vLLM's configurations of these kernels to HK's names.
-`contest.py`: measures HK beside vLLM's own product, before a layer's weight is consumed.
 `next_kernel.py`: vLLM's own FP8 and MX kernels, where they were measured to be faster.
 `checkpoints.py`: reads a checkpoint's tensors before vLLM's schemes change them.
 `rotated.py`: checkpoints with rotated weights, which only HK serves.

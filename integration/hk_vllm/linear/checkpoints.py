@@ -9,6 +9,7 @@ import functools
 from copy import copy
 from typing import Any
 
+from vllm.model_executor.layers.fusion.quant_activation import expose_input_quant_key
 from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors
 from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
     CompressedTensorsW4A4Mxfp4,
@@ -24,17 +25,11 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from hk_backend.engine.foreign import foreign
 from hk_backend.engine.linear.checkpoint_tensors import mark_unset
 from hk_backend.engine.linear.compressed_tensors import rotation_of
-from hk_backend.engine.linear.packed_layer import is_released
+from hk_backend.engine.linear.packed_layer import is_released, no_kernel
 from hk_backend.engine.linear.rotated import no_other, only_hk
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.patching import wrap
-from hk_vllm.linear.codes import announce
-from hk_vllm.linear.created import (
-    blocks_verdict,
-    creating,
-    latent_verdict,
-    verdict_on_created,
-)
+from hk_vllm.linear.created import blocks_verdict, creating, latent_verdict, verdict_on_created
 from hk_vllm.linear.kernel import HKKernel
 from hk_vllm.linear.mx_kernels import HKMxKernel
 from hk_vllm.linear.next_kernel import theirs_for
@@ -83,8 +78,8 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
         setattr(its_method, kernel_name, its_kernel)
         original(its_method, its_layer)
 
-    def ours(kernel: Any, layer: Any) -> None:
-        kernel.process_checkpoint(layer)
+    def ours(its_kernel: Any, its_layer: Any) -> None:
+        its_kernel.process_checkpoint(its_layer)
 
     if theirs_for(kernel, layer, ours, theirs) is None:
         process(layer)
@@ -107,12 +102,12 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     if rotation:
         if not (exact := latent_verdict(layer, rotation)):
             raise only_hk(name_of(layer), rotation, exact.why)
-        check_served(name_of(layer), rotation, kernel, **kwargs)
+        check_served(name_of(layer), rotation, kernel, kwargs)
     if not isinstance(kernel, HKKernel):
         if not verdict:
             layer.hk_left = verdict.why
         return
-    announce(layer, kernel)
+    expose_input_quant_key(layer, kernel)  # not all of vLLM's methods do
     mark_unset(layer)
 
 
@@ -130,8 +125,7 @@ def _keep_parts(
         scheme = original(config, weight_quant, input_quant, *args, **kwargs)
     if rotation:
         if type(scheme) not in MX_METHODS:
-            why = f"{type(scheme).__name__}: HK has no kernel for it"
-            raise only_hk(layer_name, rotation, why)
+            raise only_hk(layer_name, rotation, no_kernel(scheme))
         scheme.hk_rotation = rotation
     if input_quant is None:
         if type(scheme) in MX_METHODS:

@@ -2,158 +2,116 @@
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import (
-    APPLY,
-    CREATE_WEIGHTS,
-    PROCESS,
-    has_fields,
-    has_members,
-    has_parameters,
-    verdict_of,
-)
+from collections.abc import Iterator
+
+from hk_backend.engine.contract import APPLY, CREATE_WEIGHTS, PROCESS, keeps, verdict_of
 from hk_backend.terms.verdict import Verdict
+
+KERNEL = (f"apply_weights{APPLY}", PROCESS, "is_supported(compute_capability)")
+
+CONTRACT = {
+    # layers
+    "vllm.envs": ("VLLM_BATCH_INVARIANT",),
+    "vllm.model_executor.layers.fused_moe": ("RoutedExperts", "UnquantizedFusedMoEMethod"),
+    "vllm.model_executor.layers.linear": (
+        "LinearBase",
+        "register_weight_loader_v2_supported_method",
+        f"UnquantizedLinearMethod.apply{APPLY}",
+        f"UnquantizedLinearMethod.{PROCESS}",
+        f"LinearMethodBase.{CREATE_WEIGHTS}",
+    ),
+    "vllm.model_executor.layers.logits_processor": ("LogitsProcessor",),
+    "vllm.model_executor.layers.vocab_parallel_embedding": (
+        "ParallelLMHead",
+        "VocabParallelEmbedding",
+        f"UnquantizedEmbeddingMethod.apply{APPLY}",
+        "UnquantizedEmbeddingMethod.embedding(self, layer, input_)",
+        f"UnquantizedEmbeddingMethod.{PROCESS}",
+    ),
+    # kernels
+    "vllm.model_executor.kernels.linear": (
+        *(
+            f"_POSSIBLE_{name}_KERNELS"
+            for name in ("FP8", "FP8_BLOCK", "WFP8A16", "MXFP8", "MXFP6", "MXFP4")
+        ),
+        "is_supported_and_can_implement_kernel(kernel, config, compute_capability)",
+    ),
+    "vllm.model_executor.kernels.linear.mxfp4.base": (
+        *(f"MxFp4LinearKernel.{line}" for line in KERNEL),
+    ),
+    "vllm.model_executor.kernels.linear.mxfp6.base": (
+        *(f"MxFp6LinearKernel.{line}" for line in KERNEL),
+    ),
+    "vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel": (
+        *(f"Mxfp8LinearKernel.{line}" for line in KERNEL),
+    ),
+    "vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel": (
+        *(f"Fp8BlockScaledMMLinearKernel.{line}" for line in KERNEL),
+        "FP8BlockParams has block_scale, block_scale_attr",
+    ),
+    "vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel": (
+        *(f"FP8ScaledMMLinearKernel.{line}" for line in KERNEL),
+        "FP8ScaledMMLinearLayerConfig has fields weight_quant_key, activation_quant_key, "
+        "weight_shape, input_dtype, out_dtype",
+    ),
+    # activations that vLLM rounds
+    "vllm.model_executor.layers.fusion.quant_activation": (
+        "as_quantized_activation(x, expected_key)",
+        "expose_input_quant_key(layer, kernel)",
+        "QuantizedActivation has fields data, scale, orig_dtype, orig_shape",
+    ),
+    "vllm.model_executor.layers.quantization.input_quant_fp8": (
+        "QuantFP8.forward_native(self, x, scale)",
+    ),
+    # schemes
+    "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors": (
+        "CompressedTensorsConfig._get_scheme_from_parts(self, weight_quant, input_quant)",
+        "CompressedTensorsConfig._quantization_scheme_map_from_config(config)",
+        "CompressedTensorsConfig.get_scheme_dict(self, layer, layer_name)",
+    ),
+    "vllm.model_executor.layers.quantization.utils.quant_utils": (
+        "GroupShape has is_per_tensor, is_per_token, is_per_channel",
+    ),
+    # quantisation while loading
+    "vllm.model_executor.layers.quantization": (
+        "register_quantization_config(quantization)",
+        "QUANTIZATION_METHODS",
+    ),
+    "vllm.model_executor.layers.quantization.base_config": (
+        "QuantizationConfig.get_quant_method(self, layer, prefix)",
+        "QuantizeMethodBase.uses_meta_device",
+    ),
+    "vllm.model_executor.layers.quantization.kv_cache": (
+        "BaseKVCacheMethod.__init__(self, quant_config)",
+    ),
+    "vllm.model_executor.model_loader.reload.layerwise": ("initialize_online_processing(layer)",),
+    # loading
+    "vllm.config": ("KernelConfig has fields linear_backend",),
+    "vllm.model_executor.model_loader.base_loader": (
+        "BaseModelLoader.load_model(self, vllm_config, model_config)",
+    ),
+    "vllm.model_executor.model_loader.default_loader": (
+        "DefaultModelLoader.load_weights(self, model, model_config)",
+        "DefaultModelLoader.get_all_weights(self, model_config, model)",
+    ),
+    "vllm.model_executor.model_loader.sharded_state_loader": (
+        "ShardedStateLoader.save_model(model, path)",
+    ),
+    "vllm.model_executor.model_loader.tensorizer_loader": (
+        "TensorizerLoader.save_model(model, tensorizer_config)",
+    ),
+    "vllm.model_executor.utils": ("is_weights_pre_processed()",),
+}
+"""The classes, signatures and members that the linear route needs."""
 
 
 def check_linear() -> Verdict:
-    """Whether this vLLM has the classes, signatures and members that the linear route needs."""
-    return verdict_of(_layers, _kernel_lists, _kernels, _codes, _schemes, _quantization, _loading)
+    """Whether this vLLM has what the linear route needs."""
+    return verdict_of(CONTRACT, _methods)
 
 
-def _layers() -> list[Verdict]:
-    from vllm import envs
-    from vllm.model_executor.layers import (
-        fused_moe,
-        linear,
-        logits_processor,
-        vocab_parallel_embedding,
-    )
-
-    embedding = vocab_parallel_embedding.UnquantizedEmbeddingMethod
-    return [
-        has_parameters(linear.UnquantizedLinearMethod.apply, APPLY),
-        has_parameters(embedding.apply, APPLY),
-        has_parameters(embedding.embedding, ("self", "layer", "input_")),
-        has_parameters(linear.UnquantizedLinearMethod.process_weights_after_loading, PROCESS),
-        has_parameters(embedding.process_weights_after_loading, PROCESS),
-        has_parameters(linear.LinearMethodBase.create_weights, CREATE_WEIGHTS),
-        has_members(linear, ("LinearBase", "register_weight_loader_v2_supported_method")),
-        has_members(vocab_parallel_embedding, ("ParallelLMHead", "VocabParallelEmbedding")),
-        has_members(logits_processor, ("LogitsProcessor",)),
-        has_members(fused_moe, ("RoutedExperts", "UnquantizedFusedMoEMethod")),
-        has_members(envs, ("VLLM_BATCH_INVARIANT",)),
-    ]
-
-
-def _kernel_lists() -> list[Verdict]:
-    from vllm.model_executor.kernels import linear
-
-    names = ("FP8", "FP8_BLOCK", "WFP8A16", "MXFP8", "MXFP6", "MXFP4")
-    return [
-        has_members(linear, tuple(f"_POSSIBLE_{name}_KERNELS" for name in names)),
-        has_parameters(
-            linear.is_supported_and_can_implement_kernel, ("kernel", "config", "compute_capability")
-        ),
-    ]
-
-
-def _kernels() -> list[Verdict]:
-    from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
-    from vllm.model_executor.kernels.linear.mxfp6.base import MxFp6LinearKernel
-    from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
-    from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import (
-        FP8BlockParams,
-        Fp8BlockScaledMMLinearKernel,
-    )
-    from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
-        FP8ScaledMMLinearKernel,
-        FP8ScaledMMLinearLayerConfig,
-    )
-
-    config = ("weight_quant_key", "activation_quant_key", "weight_shape", "input_dtype")
-    bases = (
-        FP8ScaledMMLinearKernel,
-        Fp8BlockScaledMMLinearKernel,
-        Mxfp8LinearKernel,
-        MxFp6LinearKernel,
-        MxFp4LinearKernel,
-    )
-    return [
-        *(has_parameters(base.apply_weights, APPLY) for base in bases),
-        *(has_parameters(base.process_weights_after_loading, PROCESS) for base in bases),
-        *(has_parameters(base.is_supported, ("compute_capability",)) for base in bases),
-        has_members(FP8BlockParams, ("block_scale", "block_scale_attr")),
-        has_fields(FP8ScaledMMLinearLayerConfig, (*config, "out_dtype")),
-    ]
-
-
-def _codes() -> list[Verdict]:
-    from vllm.model_executor.layers.fusion import quant_activation
-    from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
-
-    return [
-        has_parameters(quant_activation.as_quantized_activation, ("x", "expected_key")),
-        has_parameters(quant_activation.expose_input_quant_key, ("layer", "kernel")),
-        has_fields(
-            quant_activation.QuantizedActivation, ("data", "scale", "orig_dtype", "orig_shape")
-        ),
-        has_parameters(QuantFP8.forward_native, ("self", "x", "scale")),
-    ]
-
-
-def _schemes() -> list[Verdict]:
-    from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
-        CompressedTensorsConfig,
-    )
-    from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape
-
+def _methods() -> Iterator[Verdict]:
     from hk_vllm.linear.checkpoints import METHODS
 
-    process = "process_weights_after_loading"
-    return [
-        *(has_parameters(getattr(each, process), PROCESS) for each in METHODS),
-        *(has_parameters(each.create_weights, ("self", "layer")) for each in METHODS),
-        has_parameters(
-            CompressedTensorsConfig._get_scheme_from_parts, ("self", "weight_quant", "input_quant")
-        ),
-        has_parameters(CompressedTensorsConfig._quantization_scheme_map_from_config, ("config",)),
-        has_parameters(CompressedTensorsConfig.get_scheme_dict, ("self", "layer", "layer_name")),
-        has_members(GroupShape, ("is_per_tensor", "is_per_token", "is_per_channel")),
-    ]
-
-
-def _quantization() -> list[Verdict]:
-    from vllm.model_executor.layers import quantization
-    from vllm.model_executor.layers.quantization.base_config import (
-        QuantizationConfig,
-        QuantizeMethodBase,
-    )
-    from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
-    from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
-
-    return [
-        has_parameters(quantization.register_quantization_config, ("quantization",)),
-        has_members(quantization, ("QUANTIZATION_METHODS",)),
-        has_parameters(QuantizationConfig.get_quant_method, ("self", "layer", "prefix")),
-        has_members(QuantizeMethodBase, ("uses_meta_device",)),
-        has_parameters(BaseKVCacheMethod.__init__, ("self", "quant_config")),
-        has_parameters(initialize_online_processing, ("layer",)),
-    ]
-
-
-def _loading() -> list[Verdict]:
-    from vllm.config import KernelConfig
-    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
-    from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
-    from vllm.model_executor.utils import is_weights_pre_processed
-
-    return [
-        has_parameters(BaseModelLoader.load_model, ("self", "vllm_config", "model_config")),
-        has_parameters(DefaultModelLoader.load_weights, ("self", "model", "model_config")),
-        has_parameters(DefaultModelLoader.get_all_weights, ("self", "model_config", "model")),
-        has_parameters(ShardedStateLoader.save_model, ("model", "path")),
-        has_parameters(TensorizerLoader.save_model, ("model", "tensorizer_config")),
-        has_parameters(is_weights_pre_processed, ()),
-        has_fields(KernelConfig, ("linear_backend",)),
-    ]
+    for method in METHODS:
+        yield keeps(method, (PROCESS, "create_weights(self, layer)"))

@@ -6,11 +6,11 @@ reads its weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.checkpoint_tensors import verdict_on_blocks
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.terms.verdict import SERVED, Verdict, refused
@@ -19,14 +19,9 @@ LATENT = "latent attention reads the weight itself"
 _layer: ContextVar[Any] = ContextVar("layer", default=None)
 
 
-@contextmanager
-def creating(layer: Any) -> Iterator[None]:
+def creating(layer: Any) -> AbstractContextManager[None]:
     """Context for the creation of the weights of `layer`, and with them of its kernel."""
-    token = _layer.set(layer)
-    try:
-        yield
-    finally:
-        _layer.reset(token)
+    return holding(_layer, layer)
 
 
 def verdict_on_created() -> Verdict:

@@ -11,14 +11,15 @@ from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel impo
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
-from vllm.platforms import current_platform
+from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer, release
 from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.weight_format import FP8_BLOCK
 from hk_vllm.linear.created import blocks_verdict
 from hk_vllm.linear.kernel import HKKernel
-from hk_vllm.linear.kernel_keys import activations_of, fp8_verdict, scale_kind_of
+from hk_vllm.linear.layer import device_type, verdict_on
 
 
 class HKFp8Kernel(HKKernel):
@@ -29,16 +30,7 @@ class HKFp8Kernel(HKKernel):
         return activations_of(self.config.activation_quant_key)
 
     def request(self, layer: Any) -> LinearRequest:
-        weight, (n, k) = self.config.weight_quant_key, self.config.weight_shape
-        return LinearRequest(
-            current_platform.device_type,
-            self.config.input_dtype,
-            FORMAT_OF[weight.dtype],
-            n,
-            k,
-            self.activations(),
-            scale_kind_of(weight),
-        )
+        return fp8_request(self.config, self.activations())
 
 
 class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
@@ -51,10 +43,9 @@ class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[m
         activations = activations_of(config.activation_quant_key)
         if activations not in ("token", "tensor"):
             return refused(f"activations quantised per {config.activation_quant_key.scale}")
-        kind = scale_kind_of(config.weight_quant_key)
-        if kind not in ("tensor", "channel"):
+        if scale_kind_of(config.weight_quant_key) not in ("tensor", "channel"):
             return refused(f"weight scales per {config.weight_quant_key.scale}")
-        return fp8_verdict(config, activations, kind)
+        return fp8_verdict(config, activations)
 
     def codes_key(self) -> Any:
         return self.config.activation_quant_key
@@ -92,10 +83,9 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
-        kind = scale_kind_of(config.weight_quant_key)
-        if not kind:
+        if not scale_kind_of(config.weight_quant_key):
             return refused(f"weight scales per {config.weight_quant_key.scale}")
-        return fp8_verdict(config, "none", kind)
+        return fp8_verdict(config, "none")
 
     def codes_key(self) -> None:
         return None
@@ -126,8 +116,7 @@ class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type
             return refused(f"activations quantised per {config.activation_quant_key.scale}")
         if scale_kind_of(config.weight_quant_key) != "block":
             return refused(f"weight scales per {config.weight_quant_key.scale}")
-        blocks = blocks_verdict()
-        return fp8_verdict(config, activations, "block") if blocks else blocks
+        return blocks_verdict() and fp8_verdict(config, activations)
 
     def codes_key(self) -> Any:
         return self.config.activation_quant_key
@@ -147,3 +136,44 @@ class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type
 
     def apply_block_scaled_mm(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError("apply_weights computes the whole layer")
+
+
+# -- vLLM's configurations of these kernels in HK's names
+
+
+BLOCK = GroupShape(FP8_BLOCK, FP8_BLOCK)
+
+
+def activations_of(key: Any) -> str:
+    """HK's name for the activations of vLLM's key; empty if HK does not support them."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if key.scale.static:
+        return ""
+    if group.is_per_token():
+        return "token"
+    return "token_block" if group == GroupShape(1, FP8_BLOCK) else ""
+
+
+def scale_kind_of(key: Any) -> str:
+    """HK's name for what shares a weight scale; empty if HK has none."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if group.is_per_channel() or group.is_per_token():  # a row of the weight either way
+        return "channel"
+    return "block" if group == BLOCK else ""
+
+
+def fp8_request(config: Any, activations: str) -> LinearRequest:
+    """HK's request for a layer with FP8 weights."""
+    weight, (n, k) = config.weight_quant_key, config.weight_shape
+    facts = device_type(), config.input_dtype, FORMAT_OF[weight.dtype], n, k, activations
+    return LinearRequest(*facts, scale_kind_of(weight), config.out_dtype)
+
+
+def fp8_verdict(config: Any, activations: str) -> Verdict:
+    if config.weight_quant_key.dtype not in FORMAT_OF:
+        return refused(f"a weight in {config.weight_quant_key.dtype}")
+    return verdict_on(fp8_request(config, activations))

@@ -10,23 +10,13 @@ from typing import Any
 
 import torch
 from vllm.config import get_current_vllm_config_or_none
-from vllm.platforms import current_platform
 
-from hk_backend.engine.linear.heads import (
-    Head,
-    head_in,
-    head_of,
-    quantization_of,
-    requested_head,
-)
+from hk_backend.engine.linear.heads import Head, head_in, head_of, quantization_of, requested_head
 from hk_backend.engine.linear.methods import MethodConfig
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
-from hk_backend.engine.linear.route import ROUTE, is_attached
+from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.head_format import KEPT
-from hk_vllm.linear.layer import verdict_on
-
-IN_GRAPHS = f"{ROUTE}: embedding in the head"
-"""Entry in the key of compiled graphs, as they hold the operator that looks up rows."""
+from hk_vllm.linear.layer import device_type, verdict_on
 
 
 def head_requested_by(vllm_config: Any, model_config: Any) -> Head:
@@ -38,7 +28,7 @@ def head_requested_by(vllm_config: Any, model_config: Any) -> Head:
     head = _head_requested_by(vllm_config.quant_config, model_config)
     if head.format != KEPT:
         shape = model_config.get_vocab_size(), model_config.get_hidden_size()
-        head.check(shape, model_config.dtype, current_platform.device_type, verdict_on)
+        head.check(shape, model_config.dtype, device_type(), verdict_on)
     return head
 
 
@@ -60,7 +50,7 @@ def format_of(head: Any) -> str:
     if format == KEPT:
         return FORMAT_OF[weight.dtype]
     if not is_attached(head):
-        found.check(tuple(weight.shape), weight.dtype, weight.device.type, verdict_on)
+        found.check(tuple(weight.shape), weight.dtype, device_type(), verdict_on)
     return format
 
 

@@ -48,7 +48,9 @@ class HKKernel:
     def process_weights_after_loading(self, layer: Any) -> None:
         if is_released(layer):
             return
-        theirs = theirs_for(self, layer, type(self).pack, prepare)
+        theirs = theirs_for(
+            self, layer, type(self).pack, lambda its, copy: its.process_weights_after_loading(copy)
+        )
         if theirs is None:
             self.pack(layer)
         else:
@@ -78,8 +80,3 @@ class HKKernel:
         out_dtype = getattr(self.config, "out_dtype", None)
         quantiser = getattr(self, "quant_fp8", None)
         return multiply(layer, x, bias, out_dtype, self.codes_key(), quantiser)
-
-
-def prepare(kernel: Any, layer: Any) -> None:
-    """Prepares `layer` for a kernel of vLLM."""
-    kernel.process_weights_after_loading(layer)

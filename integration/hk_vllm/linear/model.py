@@ -19,11 +19,13 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
 from hk_backend.engine import loggers
+from hk_backend.engine.holding import holding
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.checkpoint_rotations import check_fold, check_reload
 from hk_backend.engine.linear.heads import quantization_of, requesting
 from hk_backend.engine.linear.kept import reloading
+from hk_backend.engine.linear.packed_layer import EXPERTS, no_kernel
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.patching import wrap
@@ -118,11 +120,8 @@ def mark_dummy_logits() -> None:
 
 
 def _sample_dummy(original: Any, *args: Any, **kwargs: Any) -> Any:
-    token = _dummy_logits.set(True)
-    try:
+    with holding(_dummy_logits, True):
         return original(*args, **kwargs)
-    finally:
-        _dummy_logits.reset(token)
 
 
 def account(model: Any) -> None:
@@ -168,7 +167,7 @@ def why_left(layer: Any) -> str | None:
     if weight is not None and weight.is_meta:
         return None
     if isinstance(layer, RoutedExperts):
-        return "experts of a mixture: HK has no kernel for them"
+        return EXPERTS
     if hasattr(layer, "hk_left"):  # set by unquantized.py
         why: str | None = layer.hk_left
         return why
@@ -180,4 +179,4 @@ def why_left(layer: Any) -> str | None:
             ok, reason = ours.can_implement(kernel.config)
             theirs = f"{type(kernel).__name__}, which a flag or variable of vLLM asks for"
             return theirs if ok else str(reason)
-    return f"{type(scheme).__name__}: HK has no kernel for it"
+    return no_kernel(scheme)

@@ -8,15 +8,26 @@ import torch
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.mxfp6.base import MxFp6LinearKernel
 from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
-from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
-from vllm.platforms import current_platform
+from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    kMxfp4Dynamic,
+    kMxfp6E2M3Dynamic,
+    kMxfp6E2M3Static,
+    kMxfp6E3M2Dynamic,
+    kMxfp6E3M2Static,
+)
 
 from hk_backend.engine.linear.packed_layer import pack_layer, release
 from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import MX_BLOCK, rotated_activations
 from hk_vllm.linear.kernel import HKKernel
-from hk_vllm.linear.kernel_keys import MXFP6, mx_verdict
+from hk_vllm.linear.layer import device_type, verdict_on
+
+MXFP6 = {
+    kMxfp6E2M3Static: ("mxfp6_e2m3", kMxfp6E2M3Dynamic),
+    kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
+}
+"""HK's format, and the key of activations in the same format, by the key of the weight."""
 
 
 class HKMxKernel(HKKernel):
@@ -28,8 +39,8 @@ class HKMxKernel(HKKernel):
     def request(self, layer: Any) -> LinearRequest:
         n, blocks = layer.weight_scale.shape
         dtype = torch.get_default_dtype()  # vLLM processes layers under the model's dtype
-        where = current_platform.device_type
-        return LinearRequest(where, dtype, self.format(), n, blocks * MX_BLOCK, self.activations())
+        k, rounding = blocks * MX_BLOCK, self.activations()
+        return LinearRequest(device_type(), dtype, self.format(), n, k, rounding)
 
     def format(self) -> str:
         raise NotImplementedError
@@ -100,3 +111,11 @@ class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
 
     def format(self) -> str:
         return "mxfp4"
+
+
+def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
+    """Whether HK serves a layer in an MX format.
+
+    vLLM's configurations for MX lack the dtype of activations, and some the shape.
+    """
+    return verdict_on(LinearRequest(device_type(), torch.get_default_dtype(), format, n, k, "mx"))

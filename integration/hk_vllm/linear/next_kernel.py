@@ -15,6 +15,7 @@ from vllm.model_executor.kernels import linear as lists
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
+from vllm.model_executor.layers.fusion.quant_activation import expose_input_quant_key
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
@@ -24,8 +25,7 @@ from hk_backend.engine.linear.contest import Multiply, activations, with_own_ten
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError, Shards
 from hk_backend.ops import LinearRequest
-from hk_vllm.linear.codes import announce
-from hk_vllm.linear.contest import why_slower
+from hk_vllm.linear.layer import CONTESTS
 
 NAMES = ["weight", "weight_scale", "input_scale", "input_scale_ub"]
 """Names of a layer's tensors, as vLLM passes them to its FP8 kernels (`init_fp8_linear_kernel`)."""
@@ -63,13 +63,13 @@ def theirs_for(kernel: Any, layer: Any, ours: Prepare, theirs: Prepare) -> Any:
         return mine, product_by(following, kernel.config, theirs, with_own_tensors(layer), request)
 
     name = "no kernel" if following is None else following.__name__
-    layer.hk_left = why_slower(layer, request, name, sides)
+    layer.hk_left = CONTESTS.why_slower(layer, name, request, sides)
     if layer.hk_left == "":
         return None
     check_loaded(layer, request.n, kernel.weight_name)
     its = layer.hk_theirs = made(following, kernel.config)
     layer.__dict__.pop("_input_quant_key", None)  # HK's key, set when the layer was created
-    announce(layer, its)
+    expose_input_quant_key(layer, its)
     return its
 
 

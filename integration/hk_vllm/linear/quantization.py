@@ -1,19 +1,10 @@
 """`--quantization hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`.
 
-Online, on a bf16, fp16 or fp32 checkpoint: each linear layer is quantised as soon as it is loaded,
-so the model is never in memory in its own dtype. Options, for example weight-only:
+See hk_backend.engine.linear.methods. Options for an unquantised checkpoint, say weight-only:
 
-    --quantization hk_fp8 --hf-overrides '{"quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
-
-A checkpoint's config.json may ask for a method, too. The options are keys of its
-`quantization_config`. Every layer has the tensors `weight` and `weight_scale`, in the layouts of
-`hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
-
-    "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
-
-The options are in hk_backend.engine.linear.options. Embeddings are never quantised, and the LM head
-only with the option `head`.
-"""  # noqa: E501
+    --quantization hk_fp8 --hf-overrides '{
+      "quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
+"""
 
 from __future__ import annotations
 
@@ -24,6 +15,7 @@ import torch
 from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.fusion.quant_activation import expose_input_quant_key
 from vllm.model_executor.layers.linear import (
     LinearBase,
     LinearMethodBase,
@@ -58,18 +50,13 @@ from hk_backend.engine import loggers
 from hk_backend.engine.linear.checkpoint_tensors import mark_unset
 from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes, free_names
 from hk_backend.engine.linear.online import check_arrived, pack_online, shard_indices
-from hk_backend.engine.linear.options import (
-    Options,
-    is_ignored,
-    known_options,
-    no_experts,
-)
+from hk_backend.engine.linear.options import Options, is_ignored, known_options, no_experts
 from hk_backend.engine.linear.packed_layer import is_released, pack_layer, release
 from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK, rotated_activations
-from hk_vllm.linear.codes import announce, announced, multiply
+from hk_vllm.linear.codes import announced, multiply
 from hk_vllm.linear.created import latent_verdict
-from hk_vllm.linear.layer import verdict_on
+from hk_vllm.linear.layer import device_type, verdict_on
 
 logger = loggers.of("vllm", "linear")
 
@@ -107,27 +94,17 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
         if isinstance(layer, Attention):
             return BaseKVCacheMethod(self)
-        if isinstance(layer, RoutedExperts):
-            return self._method_of_experts(layer, prefix)
-        if not isinstance(layer, LinearBase):
+        experts = isinstance(layer, RoutedExperts)
+        if not experts and not isinstance(layer, LinearBase):
             return None
-        if self._is_ignored(prefix):
-            return UnquantizedLinearMethod()
+        if is_ignored(prefix, self.options.ignore, self.packed_modules_mapping):
+            if not experts:
+                return UnquantizedLinearMethod()
+            return UnquantizedFusedMoEMethod(layer.moe_config)
+        if experts:
+            raise no_experts(self.hk_method, prefix)
         method = HKLinearMethod if self.serialized else HKOnlineLinearMethod
         return method(self.hk_method, self.options)
-
-    def _method_of_experts(self, layer: Any, prefix: str) -> Any:
-        """The method of experts that are left unquantised.
-
-        Raises:
-            ValueError: the experts are to be quantised.
-        """
-        if self._is_ignored(prefix):
-            return UnquantizedFusedMoEMethod(layer.moe_config)
-        raise no_experts(self.hk_method, prefix)
-
-    def _is_ignored(self, prefix: str) -> bool:
-        return is_ignored(prefix, self.options.ignore, self.packed_modules_mapping)
 
 
 CONFIGS = config_classes(HKConfig, __name__)
@@ -145,7 +122,7 @@ KEYS = {
 class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     """The base of both methods."""
 
-    verdict_on = staticmethod(verdict_on)
+    verdict_on, device_type = staticmethod(verdict_on), staticmethod(device_type)
 
     def __init__(self, name: str, options: Options) -> None:
         super().__init__(name, options)
@@ -183,7 +160,7 @@ class HKLinearMethod(HKMethod):
             rows = torch.empty(n, 1, dtype=torch.float32)
             scale = ChannelQuantScaleParameter(data=rows, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight_scale", scale)
-        announce(layer, self)
+        expose_input_quant_key(layer, self)
         mark_unset(layer)
 
     def process_weights_after_loading(self, layer: Any) -> None:
@@ -212,7 +189,7 @@ class HKOnlineLinearMethod(HKMethod):
         values = torch.empty(n, k, dtype=dtype, device="meta")
         weight = ModelWeightParameter(data=values, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)
-        announce(layer, self)
+        expose_input_quant_key(layer, self)
         initialize_online_processing(layer)
 
     def process_weights_after_loading(self, layer: Any) -> None:

@@ -5,9 +5,9 @@ See hk_backend.engine.linear.rotated. checkpoints.py passes a weight's rotation 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
     CompressedTensorsConfig,
@@ -15,12 +15,14 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
+from hk_backend.engine.linear.packed_layer import no_kernel
 from hk_backend.engine.linear.rotated import check_agreement, only_hk, verdict_on_shards
 from hk_backend.engine.linear.shards import merged_names
 from hk_backend.engine.patching import wrap
+from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import SERVED
 from hk_vllm.linear.kernel_lists import counterpart
-from hk_vllm.linear.layer import verdict_on
+from hk_vllm.linear.layer import device_type, verdict_on
 from hk_vllm.linear.mx_kernels import HKMxKernel
 
 
@@ -41,8 +43,7 @@ def _scheme_of(original: Any, config: Any, layer: Any, layer_name: str | None = 
         return found
     if not isinstance(layer, LinearBase | ParallelLMHead):
         if rotation := _rotation(found):
-            why = f"{type(layer).__name__}: HK has no kernel for it"
-            raise only_hk(layer_name, rotation, why)
+            raise only_hk(layer_name, rotation, no_kernel(layer))
         return found
     shards = merged_names(layer_name, config.packed_modules_mapping)
     of_shards = {shard: _rotation(original(config, layer, shard)) for shard in shards}
@@ -54,38 +55,23 @@ def _rotation(scheme: dict[str, Any] | None) -> int:
     return rotation_of((scheme or {}).get("weights"))
 
 
-def check_served(
-    name: str,
-    rotation: int,
-    kernel: Any,
-    *,
-    output_partition_sizes: list[int],
-    input_size: int,
-    input_size_per_partition: int,
-    params_dtype: torch.dtype,
-    **_: Any,
-) -> None:
+def check_served(name: str, rotation: int, kernel: Any, created: Mapping[str, Any]) -> None:
     """Checks that HK serves a rotated layer.
 
     Args:
         name: name of the layer.
         kernel: the kernel that vLLM has chosen for the layer.
-
-    The other arguments are those with which vLLM's schemes create a layer's weights.
+        created: arguments with which vLLM's schemes create the layer's weights.
 
     Raises:
         RotationError: the kernel is not HK's, or HK does not serve the layer.
     """
     if not isinstance(kernel, HKMxKernel):
         raise only_hk(name, rotation, _chosen(kernel))
-    n, k = sum(output_partition_sizes), input_size_per_partition
-    verdict = verdict_on_shards(k, rotation, input_size // k) and verdict_on(
-        kernel.format(),
-        n,
-        k,
-        params_dtype,
-        activations=kernel.activations(),
-        rotation=rotation,
+    n, k = sum(created["output_partition_sizes"]), created["input_size_per_partition"]
+    facts = device_type(), created["params_dtype"], kernel.format(), n, k, kernel.activations()
+    verdict = verdict_on_shards(k, rotation, created["input_size"] // k) and verdict_on(
+        LinearRequest(*facts, rotation=rotation)
     )
     if not verdict:
         raise only_hk(name, rotation, verdict.why)

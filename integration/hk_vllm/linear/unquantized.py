@@ -3,11 +3,12 @@
 The methods are patched on their classes. This also covers layers that a quantised checkpoint leaves
 unquantised. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is released at
 once, layer by layer. The LM head keeps its table (head.py). Before the first layer of a kind is
-packed, HK is measured beside vLLM's method (contest.py).
+packed, HK is measured beside vLLM's method (layer.py).
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -22,16 +23,15 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
 from hk_backend.engine.foreign import foreign, foreign_method
-from hk_backend.engine.linear.contest import Multiply, stand_in, with_own_tensors
+from hk_backend.engine.linear.contest import unquantised_sides
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK, replace, wrap
 from hk_backend.ops import LinearRequest
 from hk_vllm.linear import head, tied
-from hk_vllm.linear.contest import why_slower
 from hk_vllm.linear.created import LATENT
-from hk_vllm.linear.layer import linear_backend, verdict_on
+from hk_vllm.linear.layer import CONTESTS, device_type, linear_backend, verdict_on
 
 METHODS = UnquantizedLinearMethod, UnquantizedEmbeddingMethod
 CHOOSES, PREPARES = "dispatch_unquantized_gemm", "dispatch_cpu_unquantized_gemm"
@@ -101,22 +101,17 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return f"a weight in {weight.dtype}"
     if is_head and head.format_of(layer) != format:
         return ""  # requested, and checked
-    n, k = weight.shape
-    if not (verdict := verdict_on(format, n, k, weight.dtype)):
+    request = LinearRequest(device_type(), weight.dtype, format, *weight.shape)
+    if not (verdict := verdict_on(request)):
         return verdict.why
-    request = LinearRequest(current_platform.device_type, weight.dtype, format, n, k)
     theirs = f"{type(method).__name__} on {type(current_platform).__name__}"
-
-    def sides() -> tuple[Any, Multiply]:
-        return sides_of(method, layer, format)
-
-    return why_slower(layer, request, theirs, sides, is_head=is_head)
+    sides = functools.partial(unquantised_sides, method, layer, _stock(method))
+    return CONTESTS.why_slower(layer, theirs, request, sides, is_head)
 
 
 def _foreign_product(method: Any) -> str:
     """Reason to leave `method` to vLLM: it multiplies by another plugin's function; or empty."""
-    stock = next(each for each in METHODS if isinstance(method, each))
-    own = sys.modules[stock.__module__]  # has its own name for the function that chooses
+    own = sys.modules[_stock(method).__module__]  # has its own name for the function that chooses
     for module, name in ((own, CHOOSES), (utils, PREPARES)):
         if found := foreign(getattr(module, name, None), "vllm"):
             return f"{name} is another plugin's: {found}"
@@ -125,14 +120,9 @@ def _foreign_product(method: Any) -> str:
     return f"the product of {type(method).__name__} is another plugin's: {found}" if found else ""
 
 
-def sides_of(method: Any, layer: Any, format: str) -> tuple[Any, Multiply]:
-    """A copy of `layer` packed by HK, and vLLM's product as its method would serve it."""
-    ours, theirs = stand_in(layer), with_own_tensors(layer)
-    pack_layer(ours, layer.weight.data, format)
-    stock = next(each for each in METHODS if isinstance(method, each))
-    getattr(stock.process_weights_after_loading, MARK)(method, theirs)
-    compute = getattr(stock.apply, MARK)
-    return ours, lambda x: compute(method, theirs, x)
+def _stock(method: Any) -> Any:
+    """The class of vLLM's own that `method` is of."""
+    return next(each for each in METHODS if isinstance(method, each))
 
 
 def _pack(layer: Any) -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from hk_backend import ops
-from hk_backend.engine.evidence import ALONE, MODELLED, Contest
+from hk_backend.engine.evidence import ALONE, MODELLED, Decision
 from hk_backend.engine.evidence.decision import duration
 from hk_backend.engine.linear import online
-from hk_backend.engine.linear.contest import MODELLED_ROWS, decide_linear, say_modelled
+from hk_backend.engine.linear.contest import MODELLED_ROWS, Contests, say_modelled
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import Options, choose, is_ignored, known_options
 from hk_backend.engine.linear.route import apply
@@ -192,8 +192,13 @@ CASES = {
 }
 
 
-def never() -> Contest:
+def never() -> Any:
     pytest.fail("a contest on an emulated GPU")
+
+
+def decision_on(name: str) -> Decision:
+    contests = Contests("vLLM", lambda: ALONE, lambda is_head: 1)
+    return contests.decide("theirs", CASES[name], never)
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +211,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_layer_is_served_with_one_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with timed(HK_DEVICE=EMULATED):
         for _ in range(2):
-            assert decide_linear("vLLM", "theirs", CASES[name], never, ALONE).verdict
+            assert decision_on(name).verdict
     (line,) = caplog.messages
     kernels = family(catalogue("gfx950"), LAYERS[name])
     times = (planned(kernels, rows, N, K, UNITS).microseconds for rows in MODELLED_ROWS)
@@ -219,13 +224,13 @@ def test_the_layer_is_served_with_one_line(name: str, caplog: pytest.LogCaptureF
 def test_a_timed_launch_is_named(caplog: pytest.LogCaptureFixture) -> None:
     kernels = family(catalogue("gfx950"), LAYERS["bf16"])
     with timed(launch(kernels, 64, N, K, microseconds=77.0), HK_DEVICE=EMULATED):
-        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+        decision_on("bf16")
     assert "64: 77 us" in caplog.text
 
 
 def test_what_is_measured_or_given_has_no_such_line(caplog: pytest.LogCaptureFixture) -> None:
     with timed(HK_DEVICE=EMULATED, HK_EVIDENCE="ignore"):
-        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+        decision_on("bf16")
     with timed(HK_DEVICE="cpu"):
-        decide_linear("vLLM", "theirs", CASES["bf16"], never, ALONE)
+        decision_on("bf16")
     assert not caplog.messages

@@ -26,7 +26,7 @@ def restored() -> Iterator[None]:
 def _changed() -> list[Any]:
     """The classes and modules of SGLang that the linear route changes."""
     from hk_sglang import serving
-    from hk_sglang.linear import head, loading, model, reading, schemes, unquantized
+    from hk_sglang.linear import head, loading, model, schemes, unquantized
     from sglang.srt.layers.linear import LinearBase
     from sglang.srt.plugins.hook_registry import HookRegistry
 
@@ -43,8 +43,8 @@ def _changed() -> list[Any]:
         loading.SchedulerWeightUpdaterManager,
         loading.loader,
         loading.weight_updater,
-        reading.weight_updater,
-        reading.WeightExporter,
+        loading.scheduler_updater,
+        loading.WeightExporter,
         serving.Scheduler,
         *schemes.CONFIGS,
     ]

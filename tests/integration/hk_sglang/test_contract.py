@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang.contract import BATCH_FIELDS, check_engine
-from hk_sglang.flags import FIRST_STEP
-from hk_sglang.linear import allow_list, head
+from hk_sglang.linear import head
 from hk_sglang.linear.contract import check_linear
 from hk_sglang.linear.install import register_linear
+from hk_sglang.linear.quantization import verify
 from hk_sglang.linear.unquantized import REPLACED
+from hk_sglang.resolution import FIRST_STEP
 from sglang.srt.arg_groups import choices, pipeline, resolution_hooks
 from sglang.srt.configs import model_config
 from sglang.srt.layers import linear, radix_attention, vocab_parallel_embedding
@@ -46,7 +47,8 @@ from tests.integration.shared.linear.other_plugin import THEIRS, exchanged, in_b
 
 LENGTHS = "extend_seq_lens_cpu, extend_prefix_lens_cpu"
 BACKEND = base_attn_backend.AttentionBackend
-BATCH = make_dataclass("ForwardBatch", [name for name in BATCH_FIELDS if name not in LENGTHS])
+KEPT = [name for name in BATCH_FIELDS.split(", ") if name not in LENGTHS]
+BATCH = make_dataclass("ForwardBatch", KEPT)
 """A ForwardBatch that lacks the lengths on the host."""
 
 
@@ -193,7 +195,7 @@ def as_on_rocm(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkp
 def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> str:
     """The method that SGLang's own check leaves in the configuration."""
     config = as_on_rocm(monkeypatch, quantization, checkpoint)
-    allow_list.verify(model_config.ModelConfig._verify_quantization, config)
+    verify(model_config.ModelConfig._verify_quantization, config)
     assert model_config.is_hip(), "it is ROCm no more"
     return str(config.quantization)
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hk_sglang import flags, load_once, resolution
-from hk_sglang.flags import FIRST_STEP
+from hk_sglang import load_once, resolution
+from hk_sglang.resolution import FIRST_STEP
 from sglang.srt.arg_groups import resolution_hooks
 from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
 from sglang.srt.arg_groups.overrides import resolving_view
@@ -144,7 +144,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     )
     resolution.offer()
     resolution.offer()
-    assert len(hooks[flags.FIRST_STEP]) == 1
+    assert len(hooks[FIRST_STEP]) == 1
     assert [*before, "hk"] == ATTENTION_BACKEND_CHOICES
     yield registered
     ATTENTION_BACKEND_CHOICES[:] = before
@@ -206,10 +206,10 @@ def test_a_flag_is_of_its_server_only(
 
 def test_a_choice_of_every_flag(offered: list[str]) -> None:
     """SGLang resolves its flags without the choice. The arguments keep it, in children too."""
-    server_args = ServerArgs(model_path="dummy", **dict.fromkeys(flags.FLAGS, "hk"))
+    server_args = ServerArgs(model_path="dummy", **dict.fromkeys(resolution.FLAGS, "hk"))
     server_args.resolve_once()
     child = pickle.loads(pickle.dumps(server_args))
-    for flag in flags.FLAGS:
+    for flag in resolution.FLAGS:
         assert getattr(resolving_view(child), flag) is None
         assert getattr(child, flag) == "hk"
 

@@ -61,7 +61,7 @@ BUILDER, IMPL = backend.AttentionMetadataBuilder, backend.AttentionImpl
 
 def without(*missing: str) -> Any:
     """CommonAttentionMetadata with fields missing."""
-    names = [name for name in BATCH_FIELDS if name not in missing]
+    names = [name for name in BATCH_FIELDS.split(", ") if name not in missing]
     batch = make_dataclass("CommonAttentionMetadata", names)
     batch.replace = backend.CommonAttentionMetadata.replace
     return batch

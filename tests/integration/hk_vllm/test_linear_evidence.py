@@ -73,33 +73,34 @@ def test_one_line_when_the_model_is_loaded(
 class Group:
     """vLLM's group of two ranks, as one of them sees it."""
 
-    world_size = 2
+    world_size, ranks = 2, (4, 5)
 
-    def __init__(self, rank: int, sent: list[Any]) -> None:
-        self.rank_in_group, self._sent = rank, sent
+    def __init__(self, rank: int) -> None:
+        self.rank_in_group, self.cpu_group, self.sent = rank, self, list[Any]()
 
-    def broadcast_object(self, value: Any, src: int = 0) -> Any:
-        assert src == 0
+    def broadcast(self, held: list[Any], src: int, group: Any) -> None:
+        assert (src, group) == (4, self)
         if self.rank_in_group == 0:
-            self._sent.append(value)
-            return value
-        return self._sent.pop(0)
+            self.sent.append(held[0])
+        else:
+            held[0] = self.sent.pop(0)
 
 
 def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layer causes one broadcast, whatever either rank knows already."""
     assert ranks.tensor_parallel() is ALONE
-    sent: list[Any] = []
-    monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(0, sent))
+    group = Group(0)
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: group)
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", group.broadcast)
     bench.let_the_engine_win()
     for _ in range(3):
         left(linear_layers, loaded(linear_layers))
-    assert len(sent) == 3
-    monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(1, sent))
+    assert len(group.sent) == 3
+    group.rank_in_group = 1
     bench.ours, bench.theirs = bench.theirs, bench.ours
     for _ in range(3):
         assert left(linear_layers, loaded(linear_layers)).startswith("faster without HK")
-    assert sent == []
+    assert group.sent == []
     assert len(bench.rows) == 1
 
 

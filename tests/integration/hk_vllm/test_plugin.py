@@ -28,6 +28,7 @@ from vllm.v1.attention.selector import AttentionSelectorConfig
 from vllm.v1.engine.core_client import EngineCoreClient
 
 from hk_backend.engine import loggers
+from hk_backend.engine.patching import MARK
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
 from tests.integration.adapter import Environment
@@ -54,7 +55,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def patched() -> bool:
     """Whether a plugin has changed vLLM's registry, selection or linear layers."""
     overridden = any(member.is_overridden() for member in MEMBERS)
-    custom = hasattr(type(current_platform).get_attn_backend_cls, "hk_custom")
+    custom = hasattr(type(current_platform).get_attn_backend_cls, MARK)
     return overridden or custom or hasattr(UnquantizedLinearMethod.apply, "hk_original")
 
 

@@ -226,7 +226,7 @@ def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None
 
 def broken_pool(server: Server, patch: pytest.MonkeyPatch) -> None:
     server.backend.hk.cache._known.clear()
-    patch.setattr("hk_sglang.attention.caches.read_pool", lambda *_, **__: 1 / 0)
+    patch.setattr("hk_sglang.attention.pools.read_pool", lambda *_, **__: 1 / 0)
 
 
 def broken_layer(server: Server, patch: pytest.MonkeyPatch) -> None:

@@ -155,10 +155,10 @@ def test_a_cache_that_does_not_read_back(
     known = layer.impl._hk_form
 
     def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
-        return known.read(kv_cache.flip(1).contiguous(), impl)
+        return known.split(kv_cache.flip(1).contiguous(), impl)
 
     monkeypatch.setattr(cache_proof, "_proven", set())
-    monkeypatch.setattr(layer.impl, "_hk_form", replace(known, read=misread))
+    monkeypatch.setattr(layer.impl, "_hk_form", replace(known, split=misread))
     batch = Batch(layer, MIXED)
     if dummy_first:
         tensors = batch.query, batch.key, batch.value

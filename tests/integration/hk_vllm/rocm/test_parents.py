@@ -25,6 +25,7 @@ from vllm.v1.attention.backend import AttentionCGSupport
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention as engine
+from hk_backend.engine.evidence import contest as prompts
 from hk_backend.kernels import catalogue
 from hk_backend.ops import registry
 from hk_backend.routing.routes import RouteCounters
@@ -128,7 +129,7 @@ def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, 
 
     Over FP8 HK and some parents read the projected keys. Other parents read what the cache holds.
     """
-    monkeypatch.setattr(contest, "PROMPTS", (5, 70))
+    monkeypatch.setattr(prompts, "PROMPTS", (5, 70))
     layer = rocm_layer(parent, wrapped=True, cache_dtype=cache)
     assert ("fp8 cache" in layer.impl._hk_decision.kind.layer) == (cache == "fp8")
     assert bench.rows == [(5, 70)]

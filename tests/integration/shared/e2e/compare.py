@@ -15,7 +15,6 @@ ENTRY_POINTS = {
     *(
         "hk_sglang",
         "hk_sglang.plugin",
-        "hk_sglang.flags",
         "hk_sglang.resolution",
     ),  # offers `--attention-backend hk`
 }
