@@ -20,7 +20,7 @@ from hk_backend.config import get_config
 from hk_backend.kernels.catalogue import Family, catalogue
 from hk_backend.kernels.entry import CodeObjectError, KernelEntry
 from hk_backend.kernels.gemm_choice import SAMPLED, planned
-from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_operands import Operands, operands_of
 from hk_backend.kernels.gemm_plan import Candidate, candidates, sum_bytes, tiles_of
 from hk_backend.measurements import folder
 from hk_backend.measurements.machine import this_machine
@@ -34,7 +34,7 @@ class Weight(NamedTuple):
 
     arch: str
     compute_units: int
-    format: Format
+    format: Operands
     n: int
     k: int
 
@@ -119,7 +119,7 @@ def timed_on(device: str) -> Launches:
 def is_usable(line: MeasuredLaunch) -> bool:
     """Whether the timed kernel still exists unchanged and supports the timed launch."""
     entry = kernel_of(line)
-    if entry is None or format_of(entry) != weight_of(line).format:
+    if entry is None or operands_of(entry) != weight_of(line).format:
         return False
     found = candidates((entry,), line.m, line.n, line.k, line.compute_units)
     return line.splits in [candidate.splits for candidate in found]
@@ -137,9 +137,9 @@ def kernel_of(line: MeasuredLaunch) -> KernelEntry | None:
 
 def weight_of(line: MeasuredLaunch) -> Weight:
     """The weight of a timed launch, and its GPU."""
-    format = Format(line.activations, line.weights, line.scales)
+    format = Operands(line.activations, line.weights, line.scales)
     return Weight(line.arch, line.compute_units, format, line.n, line.k)
 
 
 def _weight(family: Family, n: int, k: int, compute_units: int) -> Weight:
-    return Weight(family[0].arch, compute_units, format_of(family[0]), n, k)
+    return Weight(family[0].arch, compute_units, operands_of(family[0]), n, k)

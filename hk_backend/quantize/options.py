@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 
-class Format(str, Enum):
+class FormatName(str, Enum):
     """Values of `--format`: the names of `hk_backend.quantize.recipe.RECIPES`."""
 
     fp8 = "fp8"
@@ -64,7 +64,7 @@ class Activations(str, Enum):
 
 ModelDir = Annotated[Path, typer.Argument(help="Folder of a Llama: config.json and safetensors.")]
 OutDir = Annotated[Path, typer.Argument(help="Created if missing; resumed if interrupted.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the weights.")]
+FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the weights.")]
 ActivationsOption = Annotated[
     Activations, typer.Option(help="Quantise activations while serving, or none: weights only.")
 ]

@@ -96,7 +96,7 @@ class MeasuredLaunch(_Record):
     """The fastest launch found on a GPU for `m` rows times a weight `[n, k]`.
 
     Args:
-        activations, weights, scales: fields of a `kernels.gemm_formats.Format`.
+        activations, weights, scales: fields of a `kernels.gemm_operands.Operands`.
         splits: workgroups that share the depth of a tile.
         microseconds: time in a stream, behind another launch.
         sha256: digest of the kernel's code object.

@@ -16,7 +16,7 @@ from hk_backend.cli.app import app
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.lab.bench.gemm import compare, timers
 from hk_backend.lab.bench.gemm.compare import LaunchComparison, PublishedSweep, summary

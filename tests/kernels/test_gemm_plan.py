@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend import _emulator
-from hk_backend.kernels import catalogue, gemm_formats
+from hk_backend.kernels import catalogue, gemm_operands
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.costs import COSTS, MOST_PARTIAL_BYTES, costs
 from hk_backend.kernels.gemm_choice import SAMPLED, planned
-from hk_backend.kernels.gemm_formats import format_of
+from hk_backend.kernels.gemm_operands import operands_of
 from hk_backend.kernels.gemm_plan import (
     LARGEST_SPLIT_TILE,
     MOST_TILES,
@@ -131,7 +131,9 @@ UNTAKEN = {"gemm_fp8_256x256", "gemm_fp8_256x128"}
 
 def test_the_planner_takes_every_kernel_that_ships() -> None:
     weights = [(n, k) for n in (512, 1280, 4096, 14336, 28672) for k in (2048, 8192, 28672)]
-    families = [gemm_formats.family(catalogue("gfx950"), of) for of in set(map(format_of, KERNELS))]
+    families = [
+        gemm_operands.family(catalogue("gfx950"), of) for of in set(map(operands_of, KERNELS))
+    ]
     taken = {
         planned(kernels, m, n, k, UNITS).entry.name
         for kernels in families

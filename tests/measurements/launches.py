@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from hk_backend.config import get_config
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.gemm_formats import format_of
+from hk_backend.kernels.gemm_operands import operands_of
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.measurements import folder
 from hk_backend.measurements.launches import timed_on
@@ -26,7 +26,7 @@ EMULATED = "emulated:gfx950"
 def launch(family: Family, m: int, n: int, k: int, **changes: Any) -> MeasuredLaunch:
     """A modelled launch of the candidate that the planner would choose last."""
     worst = max(candidates(family, m, n, k, UNITS), key=lambda found: found.microseconds)
-    entry, format = worst.entry, format_of(worst.entry)
+    entry, format = worst.entry, operands_of(worst.entry)
     given = {
         "arch": entry.arch,
         "compute_units": UNITS,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hk_backend.config import get_config
 from hk_backend.kernels.catalogue import Family, catalogue
-from hk_backend.kernels.gemm_formats import LAYERS, family, format_of
+from hk_backend.kernels.gemm_operands import LAYERS, family, operands_of
 from hk_backend.kernels.gemm_plan import PLANNED, Candidate, candidates, sum_bytes, tiles_of
 from hk_backend.measurements import folder
 from hk_backend.measurements.launches import Launches, Weight, timed_here, timed_on
@@ -191,10 +191,10 @@ def test_this_machine_names_its_threads_and_limits(monkeypatch: pytest.MonkeyPat
 
 ARCH, N, K = "gfx950", 4096, 8192
 FAMILY = family(catalogue(ARCH), LAYERS["bf16"])
-WEIGHT = Weight(ARCH, UNITS, format_of(FAMILY[0]), N, K)
+WEIGHT = Weight(ARCH, UNITS, operands_of(FAMILY[0]), N, K)
 WORST = max(candidates(FAMILY, 64, N, K, UNITS), key=lambda found: found.microseconds)
 """The launch that the planner would never choose."""
-OTHER = next(e for e in catalogue(ARCH).families["gemm"] if format_of(e) != WEIGHT.format)
+OTHER = next(e for e in catalogue(ARCH).families["gemm"] if operands_of(e) != WEIGHT.format)
 
 
 def launch(m: int = 64, n: int = N, k: int = K, **changes: Any) -> MeasuredLaunch:
@@ -254,7 +254,7 @@ def test_a_launch_is_of_its_own_weight_only() -> None:
     for other in (
         WEIGHT._replace(arch="gfx942"),
         WEIGHT._replace(compute_units=32),
-        WEIGHT._replace(format=format_of(OTHER)),
+        WEIGHT._replace(format=operands_of(OTHER)),
         WEIGHT._replace(n=N + 1),
         WEIGHT._replace(k=K + 1),
     ):

@@ -12,7 +12,7 @@ from hk_backend.devices.hip.attention_family import STORED
 from hk_backend.devices.hip.attention_parts import PARTS, in_parts, kernels_of, workspace_bytes
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.dealing import Layer
+from hk_backend.devices.hip.dealing import DealtLayer
 from hk_backend.devices.hip.operator import Gpus, HipOperator, Problem, Usable
 from hk_backend.devices.hip.prepared_attention import (
     PreparedAttention,
@@ -74,10 +74,10 @@ def _dealt(call: KernelCall, longest: int | None, gpus: Gpus, index: int) -> Seq
     stream, units = gpus.memory.stream(index), gpus.gpu(index).compute_units
     shares = longest is not None and not gpus.library.is_capturing(stream)
     step = call.sizes["num_tokens"], call.sizes["num_requests"], longest
-    choice = Layer.of(call, units, parts=shares).choose(*step)
+    choice = DealtLayer.of(call, units, parts=shares).choose(*step)
     kernels = _usable_parts(call, gpus, index) if choice.parts.number > 1 else None
     if kernels is None:
-        rows = Layer.of(call, units).choose(*step).rows
+        rows = DealtLayer.of(call, units).choose(*step).rows
         chosen = tuple(each for each in call.kernels if each.tile.rows == rows)
         return (replace(call, kernels=chosen),)
     tokens, heads, head_size = call.tensors["out"].shape

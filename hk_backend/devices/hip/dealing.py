@@ -23,7 +23,7 @@ OF_PARTS = (*OF_WHOLE, "parts", "part_keys", "out_part", "lse_part", "lse_head")
 """Argument fields that launches over parts of the keys take from the step."""
 
 
-class Layer(NamedTuple):
+class DealtLayer(NamedTuple):
     """Facts of a layer and its GPU that decide how to deal a step: see `attention_plan.choices`."""
 
     heads: int
@@ -36,7 +36,7 @@ class Layer(NamedTuple):
     compute_units: int
 
     @classmethod
-    def of(cls, call: KernelCall, compute_units: int, parts: bool = False) -> Layer:
+    def of(cls, call: KernelCall, compute_units: int, parts: bool = False) -> DealtLayer:
         facts, window = call.kernels[0].facts, int(call.numbers["window"])
         heads = call.sizes["num_heads"], call.sizes["num_kv_heads"], int(facts["head_size"])
         sizes = tuple(kernel.tile.rows for kernel in call.kernels)
@@ -62,7 +62,7 @@ class StepOnGpu:
 
     whole: StepValues
     longest: int | None
-    _dealt: dict[Layer, tuple[Choice, StepValues]] = field(default_factory=dict)
+    _dealt: dict[DealtLayer, tuple[Choice, StepValues]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, step: PrefillStep, memory: Memory) -> StepOnGpu:
@@ -83,7 +83,7 @@ class StepOnGpu:
         step.derived[memory] = found
         return found
 
-    def dealt(self, layer: Layer) -> tuple[Choice, StepValues]:
+    def dealt(self, layer: DealtLayer) -> tuple[Choice, StepValues]:
         """The choice for such a layer, and the values that its launches take."""
         found = self._dealt.get(layer)
         if found is None:

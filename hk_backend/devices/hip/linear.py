@@ -28,7 +28,7 @@ from hk_backend.devices.hip.operator import (
 from hk_backend.devices.hip.prepared_linear import PreparedLinear, prepare_linear
 from hk_backend.devices.hip.weight_layout import FORMATS_OF, READERS
 from hk_backend.kernels import Catalogue, Family, KernelEntry
-from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_operands import Operands, operands_of
 from hk_backend.kernels.gemm_plan import can_split, sum_bytes, tiles_of
 from hk_backend.measurements.launches import timed_here
 from hk_backend.terms.linear_arguments import (
@@ -179,13 +179,13 @@ def _in_halves(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
 
 def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:
     """Most bytes of partial sums that a launch with a weight leaves in memory."""
-    formats: defaultdict[Format, Family] = defaultdict(tuple)
+    formats: defaultdict[Operands, Family] = defaultdict(tuple)
     b = FORMATS[of.format].dtype
     alike = of.activations != "none" or b in TYPES
     elements = [ELEMENTS[b]] if alike else [ELEMENTS[a] for a in ELEMENTS if a in TYPES]
     for entry in kernels.families.get(READERS, ()):
         if entry.facts["b"] == ELEMENTS[b] and entry.facts["a"] in elements:
-            formats[format_of(entry)] += (entry,)
+            formats[operands_of(entry)] += (entry,)
     most = timed_here(kernels.arch).most_sum_bytes
     sizes = (of.n, of.k, compute_units)
     return max((most(family, *sizes) for family in formats.values()), default=0)

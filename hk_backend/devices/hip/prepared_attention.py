@@ -15,7 +15,7 @@ import torch
 from hk_backend.devices.hip.attention_launch import most_tokens
 from hk_backend.devices.hip.attention_parts import in_parts, pieces, workspace_bytes
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.dealing import OF_PARTS, OF_WHOLE, ROWS, Layer, StepOnGpu
+from hk_backend.devices.hip.dealing import OF_PARTS, OF_WHOLE, ROWS, DealtLayer, StepOnGpu
 from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.devices.hip.memory import Memory
 from hk_backend.devices.hip.operator import Gpus
@@ -48,7 +48,7 @@ class PreparedAttention:
     library: HipLibrary
     workspaces: Workspaces
     index: int
-    layer: Layer
+    layer: DealtLayer
     most_tokens: int
     whole: Mapping[int, Recording]
     shared: Recording | None
@@ -114,7 +114,7 @@ def prepare_attention(
         launches = [(first, _places(first, SHARED)), (second, _places(second))]
         like = {**given, "partial": nothing, "sums": nothing, **kept}
         shared = Recording(kernels, memory, index, launches, like, exact, OF_PARTS)
-    layer = Layer.of(call, gpus.gpu(index).compute_units, parts=shared is not None)
+    layer = DealtLayer.of(call, gpus.gpu(index).compute_units, parts=shared is not None)
     most = most_tokens(call.kernels, call.sizes["group"])
     own = tuple(kept.values())
     place = memory, gpus.library, gpus.workspaces, index

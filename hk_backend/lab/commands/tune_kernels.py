@@ -88,7 +88,7 @@ def _problems(
     model: str, tp: str, shapes: str, formats: str, tokens: str, kernels: Catalogue
 ) -> list[Problem]:
     """The problems that the options name, each once. Raises `typer.BadParameter`."""
-    from hk_backend.kernels.gemm_formats import LAYERS, family
+    from hk_backend.kernels.gemm_operands import LAYERS, family
     from hk_backend.lab.bench.gemm.layers import MODELS, weights
     from hk_backend.lab.bench.gemm.timers import Problem
     from hk_backend.lab.options import parse_names, parse_numbers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip.dealing import Layer
+from hk_backend.devices.hip.dealing import DealtLayer
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.prepared_attention import PreparedAttention
 from hk_backend.kernels import KernelEntry, catalogue
@@ -32,11 +32,11 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
     """Makes the planner answer this number of parts, each of this many keys."""
 
     def chosen(number: int, keys: int) -> None:
-        def choose(layer: Layer, *_: object) -> Choice:
+        def choose(layer: DealtLayer, *_: object) -> Choice:
             parts = Parts(number, keys) if layer.parts else Parts(1, 0)
             return Choice(layer.sizes[0], parts, 0, 0)
 
-        monkeypatch.setattr(Layer, "choose", choose)
+        monkeypatch.setattr(DealtLayer, "choose", choose)
 
     return chosen
 

@@ -21,7 +21,7 @@ from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.gemm_choice import planned
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, family
 from hk_backend.ops import LinearRequest
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES

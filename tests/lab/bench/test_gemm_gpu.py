@@ -14,7 +14,7 @@ from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary, make_device
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_formats import LAYERS, Format, family
+from hk_backend.kernels.gemm_operands import LAYERS, Operands, family
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.lab.bench.gemm import gpu
 from hk_backend.lab.bench.gemm.gpu import Call, Gpu
@@ -33,7 +33,7 @@ def device() -> HipDevice:
     return make_device(library, KERNELS)
 
 
-def splitting(of: Format) -> tuple[KernelEntry, int]:
+def splitting(of: Operands) -> tuple[KernelEntry, int]:
     """A kernel, and into how many splits it may divide the depth: at least two."""
     found = max(candidates(family(KERNELS, of), M, N, K, 256), key=lambda each: each.splits)
     assert found.splits > 1
@@ -43,7 +43,7 @@ def splitting(of: Format) -> tuple[KernelEntry, int]:
 @pytest.mark.parametrize("of", FORMATS, ids=" ".join)
 @pytest.mark.parametrize("footprint", [1, 3])
 def test_what_is_timed_are_the_launches_of_a_layer(
-    of: Format, footprint: int, device: HipDevice, monkeypatch: pytest.MonkeyPatch
+    of: Operands, footprint: int, device: HipDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stopwatch gets as many launches as it needs, of this kernel and these splits. Each takes
     the next copy of the weight, and computes."""
@@ -78,7 +78,7 @@ def test_what_is_timed_are_the_launches_of_a_layer(
         assert torch.equal(call.tensors["c"], launched[0].tensors["c"]), "the same weight"
 
 
-def weight_bytes(of: Format) -> int:
+def weight_bytes(of: Operands) -> int:
     row = K * (1 if of.weights == "e4m3" else 2)
     return -(-N // 16) * 16 * row
 

@@ -9,7 +9,7 @@ import pytest
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.costs import costs
 from hk_backend.kernels.gemm_choice import planned
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, family
 from hk_backend.lab.bench.gemm.timers import Clock, Problem
 
 RATES = {"bf16": 1600e6, "fp8_channel": 3050e6, "fp8_block": 2600e6}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hk_backend.kernels.catalogue import Catalogue, catalogue
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, family
 from hk_backend.lab import tables
 from hk_backend.lab.bench.gemm.layers import Layer, name_of
 from hk_backend.lab.bench.gemm.published import STOCK, Known, known

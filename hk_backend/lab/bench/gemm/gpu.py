@@ -16,7 +16,7 @@ from hk_backend.devices.hip import linear
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.devices.hip.linear_quantisation import quantisation
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_formats import Format
+from hk_backend.kernels.gemm_operands import Operands
 from hk_backend.lab.bench.gemm.timers import Problem
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.measurements import MEASURED, Source
@@ -129,7 +129,7 @@ class Gpu:
         return replace(arguments, x=quantise.codes, x_scales=quantise.scales)
 
     def _weight(
-        self, of: Format, n: int, k: int, activations: str, target: torch.device
+        self, of: Operands, n: int, k: int, activations: str, target: torch.device
     ) -> PackedWeight:
         format = FORMATS[of.weights]
         rows = torch.randn(n, k, device=target).to(DTYPES[of.weights])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_operands import Operands, operands_of
 from hk_backend.kernels.gemm_plan import Candidate
 from hk_backend.measurements.launches import Launches
 
@@ -43,7 +43,7 @@ class Llama:
 class Layer:
     """One kind of layer on one GPU.
 
-    `format`: a key of `gemm_formats.LAYERS`. `family`: one or more kernels that serve the layer.
+    `format`: a key of `gemm_operands.LAYERS`. `family`: one or more kernels that serve the layer.
     `timed`: launches that were timed on the GPU.
     """
 
@@ -58,9 +58,9 @@ class Layer:
         return f"{self.format} {self.n}x{self.k}"
 
     @property
-    def of(self) -> Format:
+    def of(self) -> Operands:
         """The format of both operands."""
-        return format_of(self.family[0])
+        return operands_of(self.family[0])
 
     def launch(self, m: int) -> Candidate:
         """HK's launch for M rows."""

@@ -20,7 +20,7 @@ UNSCALED = f"{SQUARES}, FP8 without scales"
 class Stock:
     """The published times of one kernel for a weight `[n, k]`.
 
-    `format`: a key of `gemm_formats.LAYERS`. `kernel`: name of the kernel's library. `source`: who
+    `format`: a key of `gemm_operands.LAYERS`. `kernel`: name of the kernel's library. `source`: who
     published the times. `microseconds`, `tflops`: figures by the number of rows.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_formats import Format
+from hk_backend.kernels.gemm_operands import Operands
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.timing.workloads import gemm
@@ -17,7 +17,7 @@ from hk_backend.terms.measurements import MODELLED, Source
 class Problem:
     """A multiply of rows [m, k] with a weight [n, k], both in `format`."""
 
-    format: Format
+    format: Operands
     m: int
     n: int
     k: int

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.kernels.gemm_formats import family
+from hk_backend.kernels.gemm_operands import family
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.lab.bench.gemm.timers import Problem, Timer
 from hk_backend.measurements import folder

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hk_backend import _emulator
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, family
 from hk_backend.lab.bench.gemm.explain import GemmExplanation
 from hk_backend.lab.bench.gemm.explain import explain as explained
 from hk_backend.lab.bench.gemm.layers import Layer
