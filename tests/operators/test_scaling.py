@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from hk_backend import devices, operators
 from hk_backend.devices.base import Device
-from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary, make_device
 from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.lab.commands import bench
 from hk_backend.lab.timing import calibration, catalogue_figures, report, shapes
@@ -34,7 +34,6 @@ SCALE = OPERATORS.pop("scale")
 """The declaration, which the import above has made for all tests of this process."""
 FOLDER = Path(__file__).with_name("scaling")
 MOST_FILES = 7
-pytest_plugins = ["tests.devices.hip.conftest"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,6 +59,15 @@ def kernels(found: None, tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 def kernel(kernels: Catalogue) -> KernelEntry:
     (found,) = kernels.families["scale"]
     return found
+
+
+@pytest.fixture
+def library() -> Iterator[EmulatedLibrary]:
+    """The emulator's HIP library, restarted."""
+    found = EmulatedLibrary(LIBRARY)
+    found.reset("gfx950", 2)
+    yield found
+    found.reset("gfx950")
 
 
 @pytest.fixture(params=["cpu", "gfx950"])

@@ -80,10 +80,9 @@ class HipDevice:
         self-check."""
         if request.device_type != self.memory.tensors_on:
             return refused(f"tensors on {request.device_type} with the device {self.name}")
-        index = self.memory.current_index()
 
         def usable(of: HipOperator, kernels: Family) -> Verdict:
-            found = self.usable(of, kernels, index)
+            found = self.usable(of, kernels, self.memory.current_index())
             return found if isinstance(found, Verdict) else SERVED
 
         try:
