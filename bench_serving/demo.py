@@ -97,9 +97,9 @@ def run(
             else:
                 found.same_answers[name] = _count_same_answers(clients)
             processes = [server.process for server in servers.values()]
-            settle = partial(wait_until_idle, processes)
+            is_idle = partial(wait_until_idle, processes)
             samples, disturbed = _time_prefill(
-                clients, settle, prompt_tokens, rounds, name, console
+                clients, is_idle, prompt_tokens, rounds, name, console
             )
             if disturbed:
                 said = f"{disturbed} {dtype} prompts were timed while a server still used the cores"
@@ -205,7 +205,7 @@ def _same_tokens(answers: dict[Backend, Answer]) -> bool:
 
 def _time_prefill(
     clients: dict[Backend, Client],
-    settle: Callable[[], bool],
+    is_idle: Callable[[], bool],
     prompt_tokens: int,
     rounds: int,
     name: str,
@@ -214,7 +214,7 @@ def _time_prefill(
     """Time fresh random prompts on the backends in turn, the same prompts for each.
 
     Args:
-        settle: function that waits until no server uses the cores; returns whether none does.
+        is_idle: function that waits until no server uses the cores; returns whether none does.
 
     Returns:
         seconds to the first token of each round, by backend; and the number of prompts that were
@@ -226,7 +226,7 @@ def _time_prefill(
         # a text as seed: the numbers 1 and -1 give the same prompt, which would be cached
         prompt = random.Random(f"{name} {turn}").choices(ORDINARY_TOKENS, k=prompt_tokens)
         for backend in order_of_round(list(clients), turn):
-            disturbed += not settle()
+            disturbed += not is_idle()
             seconds = clients[backend].time_to_first_token(prompt)
             if turn >= 0:
                 samples[backend].append(seconds)

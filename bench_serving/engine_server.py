@@ -16,9 +16,9 @@ import sys
 
 import torch
 
-from bench_serving.isa import hide
+from bench_serving.isa import hide_instruction_sets
 
-hide()
+hide_instruction_sets()
 if torch.cpu._is_amx_tile_supported():
     torch.cpu._init_amx()
 

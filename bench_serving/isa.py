@@ -25,7 +25,7 @@ no names for those with bfloat16.
 """
 
 
-def hide() -> None:
+def hide_instruction_sets() -> None:
     """Let torch.cpu report no instruction set above the limit of this process, if it has one.
 
     By these reports engines choose kernels, and vLLM its compiled library. They then choose as on a

@@ -1,10 +1,8 @@
 """Finds the parts of an operator: modules of its name, one in each room that knows operators.
 
-    ops/quantize_fp8.py                 the public function, its checks, its declaration
-    devices/cpu/quantize_fp8.py         how a CPU computes it
-    devices/hip/quantize_fp8.py         how a GPU computes it
-    lab/timing/workloads/quantize_fp8.py  launches of its kernels, for the clock and the analysis
-    lab/bench/quantize_fp8.py           its benchmark, if it has one
+`ops/<name>.py` has the public function, its checks and its declaration. `devices/cpu/<name>.py`
+computes it on a CPU, and `devices/hip/<name>.py` on a GPU. `lab/timing/workloads/<name>.py` models
+its kernels, and `lab/commands/benches/<name>.py` measures it.
 
 A room asks for the part of a name, so that no list of operators has to be kept. Kernels ask by the
 name of their family in the catalogue (`KernelEntry.operator`).

@@ -72,7 +72,7 @@ class Ledger:
             return (yield)
         finally:
             self._hip.watch()
-            self._hip.settle()
+            self._hip.add_executed()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -185,16 +185,16 @@ class HipCounts:
 
     def _settling(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
-        def settled(library: Any, *args: Any, **kwargs: Any) -> Any:
-            self.settle()
+        def counted(library: Any, *args: Any, **kwargs: Any) -> Any:
+            self.add_executed()
             self._library = library
             self._arch = args[0] if method.__name__ == "reset" else self._arch
             self._seen = {}
             return method(library, *args, **kwargs)
 
-        return settled
+        return counted
 
-    def settle(self) -> None:
+    def add_executed(self) -> None:
         """Hand over what was executed since the last time."""
         if self._library is None:
             return

@@ -50,9 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Starts(config, bounded=bounded))
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
-        from bench_serving.isa import hide
+        from bench_serving.isa import hide_instruction_sets
 
-        hide()
+        hide_instruction_sets()
 
 
 def pytest_report_header() -> str:

@@ -33,7 +33,7 @@ Function of_args() {
           }};
 }
 
-// For any argument that begins with the members of `Args`.
+// Counts workgroups of any argument that begins with the members of `Args`.
 template <class Args>
 Function of_first() {
   Function found = of_args<Args>();

@@ -39,7 +39,7 @@ class Operator:
 
     @property
     def summary(self) -> str:
-        """What the operator computes, in one line of Markdown."""
+        """Line of Markdown that says what the operator computes."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     @property

@@ -113,12 +113,12 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
     both, log = clients()
     waited: list[int] = []  # prompts timed before each wait
 
-    def settle() -> bool:
+    def is_idle() -> bool:
         waited.append(len(log))
         return True
 
     samples, disturbed = demo._time_prefill(
-        both, settle, 32, rounds=4, name="fp32", console=Console(quiet=True)
+        both, is_idle, 32, rounds=4, name="fp32", console=Console(quiet=True)
     )
     assert (waited, disturbed) == (list(range(10)), 0)
     assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}

@@ -90,7 +90,7 @@ class DeepWave {
       round<true>(weights, parts, ahead);
     }
     wait_copies<0>();  // those past the last step: the LDS is used again
-    Format::settle();
+    Format::wait_for_sums();
     scales_.add_last(result);
   }
 

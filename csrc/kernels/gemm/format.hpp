@@ -5,7 +5,7 @@
 //   kPiecesA, kPiecesW       pieces that a lane holds of a *part*: what is multiplied at once
 //   kBlockScales             whether every 128 of the depth have scales of their own (scales.hpp)
 //   multiply(sum, a, w)      sum += the part's product, as C^T
-//   settle()                 after it the sums may be read
+//   wait_for_sums()          after it the sums may be read
 #pragma once
 
 #include "hk/hk.hpp"
@@ -15,7 +15,7 @@ namespace hk::gemm {
 using Piece = Fragment<i16>;
 
 // After it the sums of any matrix instruction may be read: 20 wait states.
-HK_DEVICE void settle_sums() {
+HK_DEVICE void wait_for_any_sums() {
   fence_schedule();
   asm volatile("s_nop 15\n\ts_nop 3");
   fence_schedule();
@@ -32,15 +32,15 @@ HK_DEVICE void clear(ResultTile<Rows, Cols>& sums) {
 }
 
 // Base of formats whose results the compiler waits for.
-struct Settled {
+struct Waiting {
   static constexpr bool kBlockScales = false;
 
-  HK_DEVICE static void settle() {}
+  HK_DEVICE static void wait_for_sums() {}
 };
 
 // The same 16-bit type on both sides.
 template <class T>
-struct SixteenBit : Settled {
+struct SixteenBit : Waiting {
   using A = T;
   using W = T;
   static constexpr int kPiecesA = 1, kPiecesW = 1;
@@ -62,7 +62,7 @@ struct Fp8 {
   }
 
   // LLVM 22 takes these codes for FP4, which is done in half the passes, and waits for 12 states.
-  HK_DEVICE static void settle() { settle_sums(); }
+  HK_DEVICE static void wait_for_sums() { wait_for_any_sums(); }
 
  private:
   HK_DEVICE static Vec<u32, 8> both(const Piece (&pieces)[2]) {
@@ -77,7 +77,7 @@ struct Fp8Blocks : Fp8 {
 // FP8 codes as weights, widened to the 16-bit type of the activations, which has them all. They are
 // packed so that a lane's 16 codes belong to the 8 neighbours of two of its pieces.
 template <class T, bool BlockScales = false>
-struct Widened : Settled {
+struct Widened : Waiting {
   static constexpr bool kBlockScales = BlockScales;
   using A = T;
   using W = E4m3;

@@ -127,7 +127,7 @@ class StepScales<Shape, true> {
     Block& sums = sums_.block[kColumn][kRow];
     if constexpr (kBegins) {
       // too few instructions since the last product
-      if constexpr (kBlocks <= 2 && kColumn + kRow == 0) settle_sums();
+      if constexpr (kBlocks <= 2 && kColumn + kRow == 0) wait_for_any_sums();
       add(total.block[kColumn][kRow], sums, factor_[kRow]);
       fill(sums, 0);
     }

@@ -57,7 +57,7 @@ class GemmWave {
       step<true>(parts, bytes);
     }
     wait_copies<0>();  // those past the last step: the LDS is used again, or given away
-    Format::settle();
+    Format::wait_for_sums();
     scales_.add_last(result);
   }
 

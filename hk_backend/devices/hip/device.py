@@ -172,7 +172,7 @@ class HipDevice:
         if call.is_empty:
             return None
         index = self.memory.index(tensor)
-        return operator.settle(self.with_usable(operator, call, index), self.gpu(index))
+        return operator.completed(self.with_usable(operator, call, index), self.gpu(index))
 
     def index_of(self, call: KernelCall) -> int:
         """Index of the GPU that a launch runs on."""

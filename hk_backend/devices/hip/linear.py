@@ -96,7 +96,7 @@ class Linear(HipOperator):
         work = Work(x.shape[0], "rows of linear layers")
         return KernelCall(family, tensors, numbers | sizes, sizes, work)
 
-    def settle(self, call: KernelCall, machine: Machine) -> KernelCall:
+    def completed(self, call: KernelCall, machine: Machine) -> KernelCall:
         """The launch with the fastest kernel and number of splits for its sizes."""
         sizes = call.sizes
         k = int(call.numbers["k"])

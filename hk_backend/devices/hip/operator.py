@@ -105,8 +105,8 @@ class HipOperator:
         """
         raise NotImplementedError
 
-    def settle(self, call: KernelCall, machine: Machine) -> KernelCall:
-        """Completes the launch, once its usable kernels and its GPU are known."""
+    def completed(self, call: KernelCall, machine: Machine) -> KernelCall:
+        """The launch with the choices that depend on its usable kernels and its GPU."""
         return call
 
     def run(self, arguments: Any, gpus: Gpus) -> None:

@@ -1,4 +1,4 @@
-"""What the clock and the analysis know of a family of kernels: `workloads/<family>.py`."""
+"""Models of families of kernels for the clock and the analysis: `workloads/<family>.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// What the argument of an operator on the rows of a matrix begins with: plain C++ for host and
+// First members of an argument of an operator on the rows of a matrix: plain C++ for host and
 // device.
 //
 // A struct for such an operator has these two members first, and names the grid function "rows". A

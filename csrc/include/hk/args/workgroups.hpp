@@ -12,7 +12,7 @@ struct Workgroups {
   i64 x, y = 1, z = 1;
 };
 
-// What one workgroup computes of the output (kernel_info.hpp).
+// Part of the output that one workgroup computes (kernel_info.hpp).
 struct TileSize {
   i32 rows, columns, depth;
 };

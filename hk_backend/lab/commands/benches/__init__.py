@@ -1,1 +1,1 @@
-"""What `hk-backend bench NAME` measures: a module with a `command` for each name."""
+"""The commands `hk-backend bench NAME`: a module with a `command` for each name."""

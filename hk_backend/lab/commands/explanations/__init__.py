@@ -1,1 +1,1 @@
-"""What `hk-backend time NAME --explain` explains: a module for each name."""
+"""The explanations of `hk-backend time NAME --explain`: a module for each name."""

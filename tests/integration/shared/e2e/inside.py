@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 
-from bench_serving.isa import hide
+from bench_serving.isa import hide_instruction_sets
 from tests.integration.shared.e2e.scenario import Worker
 
 MUTATIONS = "tests.integration.shared.e2e.mutations"
@@ -25,7 +25,7 @@ def hide_instructions() -> None:
     """
     import torch
 
-    hide()
+    hide_instruction_sets()
     if os.environ.get("TEST_HIDE_AMX") == "1":
         torch.cpu._is_amx_tile_supported = lambda: False
 

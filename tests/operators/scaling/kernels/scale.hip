@@ -29,8 +29,9 @@ HK_KERNEL(hk::scale::kThreads, 8) scale_f32(hk::scale::Args args) {
   const u64 first = u64(__builtin_amdgcn_workgroup_id_x()) * args.columns * sizeof(f32);
   const u32 bytes = u32(args.columns) * sizeof(f32);
   const BoundedView x(address(args.x) + first, bytes), out(address(args.out) + first, bytes);
-  const u32 at = (__builtin_amdgcn_workgroup_id_y() * scale::kThreads +
-                  __builtin_amdgcn_workitem_id_x()) * sizeof(f32);
+  const u32 at =
+      (__builtin_amdgcn_workgroup_id_y() * scale::kThreads + __builtin_amdgcn_workitem_id_x()) *
+      sizeof(f32);
   const f32 scaled = bit_cast<f32>(load_word(x, at)) * args.factor;
   __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(scaled), out.descriptor, at, 0, 0);
 }
