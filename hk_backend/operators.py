@@ -2,7 +2,7 @@
 
 `ops/<name>.py` has the public function, its checks and its declaration. `devices/cpu/<name>.py`
 computes it on a CPU, and `devices/hip/<name>.py` on a GPU. `lab/timing/workloads/<name>.py` models
-its kernels, and `lab/commands/benches/<name>.py` measures it.
+its kernels. Benchmarks and explanations are found in the same way, by the names of their commands.
 
 A room asks for the part of a name, so that no list of operators has to be kept. Kernels ask by the
 name of their family in the catalogue (`KernelEntry.operator`).
@@ -55,5 +55,7 @@ def also_in(package: str) -> Iterator[None]:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it does not exist
-        return False
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            return False  # a package above it does not exist
+        raise

@@ -13,7 +13,7 @@ class GridFunction {
  public:
   // Throws if there is no function `name`, or the tile has no rows or columns.
   GridFunction(const std::string& name, TileSize tile);
-  // Workgroups in x, y and z. Throws unless each fits 32 bits, and the argument has a size of the function.
+  // Workgroups in x, y and z. Throws unless each fits 32 bits, and the function takes the size.
   Grid of(const void* argument, size_t bytes) const;
 
  private:

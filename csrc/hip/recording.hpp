@@ -15,8 +15,8 @@ namespace hk::hip {
 
 inline constexpr size_t kMostTensors = 16;
 
-// Data that the launches of one engine step share, on one device. `stream` is set once it is known to
-// belong to the device.
+// Data that the launches of one engine step share, on one device. `stream` is set once it is known
+// to belong to the device.
 struct Step {
   int device;
   std::vector<int64_t> values;

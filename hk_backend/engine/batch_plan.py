@@ -64,7 +64,7 @@ class BatchPlan:
     the parent the rows `theirs`.
 
     Args:
-        dummy: whether the tokens are not a user's.
+        dummy: whether this is a call of profiling, warm-up, capture or a contest.
         tokens: HK's prefill tokens.
         left: the parent's prefill tokens, by reason; None: not known on the host.
         reads_cache: whether HK reads its keys from the cache.
@@ -111,7 +111,10 @@ class BatchPlan:
         _count_left(self.left or {})
 
     def count_left(self, why: str, tokens: int) -> None:
-        """Counts a call of `tokens` tokens that the parent computes, because of `why` or rows."""
+        """Counts a call of `tokens` tokens that the parent computes because of `why`.
+
+        If `why` is the plan's own refusal, the reasons in `left` count.
+        """
         if self.dummy:
             count(ROUTE, "dummy", tokens)
         elif self.left is None:
@@ -149,7 +152,7 @@ def plan_batch(
     """
     starts = batch.starts
     split = split_rows(starts, batch.lengths, batch.is_prefilling, batch.drafts, cache_refusal)
-    if not split.tokens:  # the parent may find only decode rows
+    if not split.tokens:  # HK has no rows, and without prefill the parent has its own path
         return BatchPlan(next(iter(split.left)), left=split.left) if split.left else None
     if why_slower and (why := why_slower(split.longest)):
         return left_whole(why, starts)

@@ -1,4 +1,4 @@
-"""Context variables that hold a value for a while."""
+"""Sets a context variable for a `with` block."""
 
 from __future__ import annotations
 

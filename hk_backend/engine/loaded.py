@@ -61,7 +61,8 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    thresholds = M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+    # a C library may refuse the first; then both stay as they were
+    thresholds = M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
     kept = all(mallopt(which, KEPT_BYTES) == 1 for which in thresholds)
     if kept:
         said = "hk_backend: this process keeps up to 1 GiB that it frees (%s chooses otherwise)"

@@ -10,7 +10,7 @@ class StrictError(RuntimeError):
 
 
 def refuse(why: str, what: str = "attention") -> str:
-    """Returns `why` the layer `what` falls back (or ""), for the log and the counters.
+    """Returns `why` unchanged: the reason why the layer `what` falls back, or empty.
 
     Raises:
         StrictError: the layer falls back, with HK_STRICT=1.

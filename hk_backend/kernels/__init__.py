@@ -1,4 +1,4 @@
-"""The GPU kernels as data: their catalogue, their build and the analysis of their code."""
+"""The GPU kernels as data: their catalogue, and the plans that choose among them."""
 
 from hk_backend.kernels.arguments import ArgumentError
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel, arches, catalogue

@@ -131,7 +131,7 @@ def choices(
     number, cost = 2, cost_of(launch.head_size, PART_ROWS)
     keys, _ = launch.key_tiles(PART_ROWS, shared=True)
     while parts and number <= min(MOST_PARTS, keys):
-        left = number * launch.tokens * launch.heads * (8 + 2 * launch.head_size)
+        left = partial_bytes(number * launch.tokens * launch.heads, launch.head_size)
         if left > MOST_PARTIAL_BYTES:
             return
         own, merge = -(-keys // number), _of_nearest(CLOCK.attention_merge, launch.head_size)
@@ -141,6 +141,11 @@ def choices(
         time += left / merge.bytes_per_microsecond
         yield Choice(PART_ROWS, Parts(number, own * TILE_KEYS), workgroups, start + time)
         number *= 2
+
+
+def partial_bytes(rows: int, head_size: int) -> int:
+    """Bytes of partial results: per row two float32 sums, and an output of 16-bit elements."""
+    return rows * (8 + 2 * head_size)
 
 
 def cost_of(head_size: int, rows: int) -> Cost:

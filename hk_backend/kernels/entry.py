@@ -39,7 +39,7 @@ class KernelEntry:
 
     name: str
     symbol: str  # name of the function in the code object
-    operator: str  # the computed operator, e.g. attention_prefill
+    operator: str  # the family whose index lists it, e.g. gemm
     facts: Mapping[str, Fact]  # select it among the operator's kernels
     bars: Mapping[str, int]  # figures that a build of its source must reach
     arch: str

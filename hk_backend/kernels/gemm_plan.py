@@ -21,7 +21,7 @@ MOST_SPLITS = 16
 MOST_TILES = 1 << 14
 """Most tiles of a launch that splits: the number of counters in the workspace."""
 SHARES = 2
-"""Multiples of its share of the memory's rate that one CU reaches while others are idle."""
+"""How many times its equal share of the memory's rate one CU reaches while others are idle."""
 UNHIDDEN = 0.1
 """Share of the shorter of memory time and compute time that the longer one does not hide.
 
@@ -46,11 +46,10 @@ class Candidate:
 
 
 def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> Iterator[Candidate]:
-    """Yields every candidate for at least one row, column and element of depth.
+    """Yields every candidate; M, N and K are at least 1.
 
-    The time of each candidate grows with M, N and K, and so does the time of the best. More rows or
-    columns leave fewer splits to choose from. For each number of splits of a deeper launch, some
-    number of a shallower one has no longer steps.
+    The time of each candidate grows with M, N and K, and so does the time of the best: more rows or
+    columns never allow more splits, and a deeper launch never has shorter splits to choose from.
     """
     for entry in family:
         clock = costs(entry.arch)
@@ -60,7 +59,7 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
         tiles = down * across
         sides = ((across, entry.tile.columns), (down, entry.tile.rows))
         for splits in range(1, (MOST_SPLITS if can_split(entry, tiles) else 1) + 1):
-            if splits > 1 and not _is_whole(steps, splits, tiles, entry):
+            if splits > 1 and not _is_possible(steps, splits, tiles, entry):
                 continue
             share = -(-steps // splits)
             memory = max(
@@ -119,7 +118,7 @@ def can_split(entry: KernelEntry, tiles: int) -> bool:
     return entry.tile.rows * entry.tile.columns <= LARGEST_SPLIT_TILE and tiles <= MOST_TILES
 
 
-def _is_whole(steps: int, splits: int, tiles: int, entry: KernelEntry) -> bool:
+def _is_possible(steps: int, splits: int, tiles: int, entry: KernelEntry) -> bool:
     """Whether every split has at least one step, and the workspace has room for the sums."""
     share = -(-steps // splits)
     return share * (splits - 1) < steps and sum_bytes(entry, tiles, splits) <= MOST_PARTIAL_BYTES

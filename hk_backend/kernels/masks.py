@@ -8,7 +8,7 @@ from __future__ import annotations
 NO_MASK = "none"
 """Each row sees all keys, or with a causal mask all keys up to its own."""
 WINDOW = "window"
-"""Each row sees only its last few keys, or a head has an attention sink, or both."""
+"""Each row sees only the last `window` keys up to its own, or a head has a sink, or both."""
 CAPPED = "capped"
 """Scores have a soft cap; a window and sinks are optional."""
 ALIBI = "alibi"

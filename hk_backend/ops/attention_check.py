@@ -1,7 +1,7 @@
 """Argument checks of `attention_prefill`, which name what is wrong before anything is computed.
 
-The checks read only shapes, dtypes, strides and devices. The executing device checks values, such
-as a block table that points past the cache, because reading them is free there.
+The checks read only shapes, dtypes, strides and devices. The cpu device also checks values, such as
+a block table that points past the cache. A GPU does not, as the host would have to wait for them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_attention(of: AttentionArguments) -> None:
     if of.sliding_window is not None and of.sliding_window < 1:
         bad("sliding_window", of.sliding_window, "a positive number of keys, or None")
     if of.logits_soft_cap is not None and not 0 <= of.logits_soft_cap < math.inf:
-        bad("logits_soft_cap", of.logits_soft_cap, "a positive number, or None")
+        bad("logits_soft_cap", of.logits_soft_cap, "a finite number from 0 on, or None")
     if of.scale is not None and not abs(of.scale) < math.inf:
         bad("scale", of.scale, "a finite number, or None")
     if of.max_seq_len is not None and of.max_seq_len < 0:

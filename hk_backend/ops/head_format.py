@@ -1,8 +1,8 @@
 """Formats of an LM head, their names in a configuration, and the rounding of the head's inputs.
 
 Inputs are rounded where that gains time (docs/quantize.md has the figures). With 4 bits they are
-rounded, as the products are then of integers. Before that they are rotated, at no cost in time.
-With 6 and 8 bits only the weights are quantised.
+rotated, which costs no time, and then rounded, so that products are of integers. With 6 and 8 bits
+only the weights are quantised.
 """
 
 from __future__ import annotations

@@ -38,15 +38,15 @@ def linear(
             `x_scales` it holds codes in the dtype of the weight's codes instead.
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
-        out_dtype: bfloat16, float16 or float32; default: the dtype of x, unless that holds codes.
+        out_dtype: bfloat16, float16 or float32. Required if x holds codes; default: that of x.
         x_scales: float32 scales of the FP8 codes in x; they replace a static scale of the weight.
             If `weight.activations` is "token" or "tensor": one number or `[..., 1]`;
             "token_block": `[..., ceil(K / 128)]`.
 
     Returns:
         `[..., N]` in `out_dtype`. A row of x that holds an infinity or NaN and is quantised
-        dynamically is NaN; so is, whatever x holds, an output feature whose quantised weights
-        hold a NaN code.
+        dynamically is NaN; with dynamic "tensor" activations every row is. So is, whatever x
+        holds, an output feature whose quantised weights hold a NaN code.
 
     Raises:
         ValueError: an argument that does not fit; the message names it, its value and what would

@@ -1,4 +1,4 @@
-"""Rounds to the elements of an MX format under given scales, in whole tensors and exactly.
+"""Rounds values that were divided by their scales to the elements of a format, exactly.
 
 `hk_backend.ops.quantize_mx` chooses its scales itself; callers of this module choose them.
 """

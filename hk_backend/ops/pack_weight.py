@@ -68,7 +68,7 @@ def pack_weight(
             infinite or NaN, or so large that the format's largest element exceeds float32 (mx).
         ValueError: a name is not known, the format does not have these activations, or these do
             not allow the rotation.
-        DeviceError: the device has no linear kernels.
+        DeviceError: the device does not pack this format.
     """
     facts = format_named(format)
     if activations not in facts.activations:

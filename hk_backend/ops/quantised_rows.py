@@ -1,4 +1,4 @@
-"""The input of quantisers, any tensor of floats, as rows that share no scale."""
+"""The input of quantisers, any tensor of floats, as the rows of a matrix."""
 
 from __future__ import annotations
 

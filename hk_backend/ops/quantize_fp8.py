@@ -48,7 +48,7 @@ def quantize_fp8(
     Raises:
         ValueError: an argument does not fit; the message names it, its value and what would be
             valid.
-        DeviceError: the device has no linear kernels.
+        DeviceError: the device has no such operator.
     """
     if watched(x):
         result: tuple[torch.Tensor, torch.Tensor] = torch.ops.hk_backend.quantize_fp8(

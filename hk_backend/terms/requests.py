@@ -50,7 +50,7 @@ class LinearRequest:
         dtype: dtype of x.
         format, activations, rotation: see `pack_weight`.
         scale_kind: scales of the weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block"
-            (128 x 128) or "mx". None: the only kind that the format has.
+            (128 x 128) or "mx". None: any kind but "block".
         out_dtype: dtype of the result; None: that of x.
         bias_dtype: dtype of the bias; None: there is no bias.
     """

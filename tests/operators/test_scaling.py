@@ -1,6 +1,7 @@
 """A new operator is a few files in rooms of its own package, and everything else finds it.
 
-The package `scaling` has one kernel, for cpu and gfx950. Nothing in hk_backend names it.
+The package `scaling` has one operator, computed in torch on a CPU and by a kernel on gfx950. No
+source of the project names it.
 """
 
 from __future__ import annotations

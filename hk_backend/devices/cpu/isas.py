@@ -26,6 +26,7 @@ LIMITS = {
 }
 """Instruction sets that each value of a variable rules out.
 
+oneDNN computes only torch's bfloat16 products, so its variable rules out only those of HK.
 Source of oneDNN's names: `dnnl_cpu_isa_t` in its include/oneapi/dnnl/dnnl_types.h.
 """
 

@@ -74,11 +74,13 @@ def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
             bad(name, wanted.sizes(found), f"values of {size} channels, as keys have")
         if found.fact == "stored":
             bad("key", f"{keys} in {key.dtype}", _listed(found.valid))
-        if found.fact != "mask":
+        if found.fact == "head_size":
             bad("query", f"head_size {size}", _sizes(found))
+        if found.fact != "mask":
+            bad("key" if of.paged_kv is None else "paged_kv", keys, _listed(found.valid))
         refusal = refusal or wanted.missing(kernels)
     if refusal is not None:
-        bad(refusal.argument, f"one {refusal.what}", None)
+        bad(refusal.argument, f"a call with {refusal}", refusal.valid)
     assert not isinstance(found, NoKernel)
     for name in ("k_scale", "v_scale"):
         if key.dtype == query.dtype and isinstance(getattr(of, name), torch.Tensor):

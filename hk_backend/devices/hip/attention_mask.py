@@ -20,15 +20,16 @@ LARGEST_CAP = 2.0**10
 of rounding a weight to fp16."""
 
 
-UNLIKE: Mapping[str, str] = {ANY_PAGES: "blocks of no multiple of 16 tokens"}
-"""Layouts of keys for which some masks have no kernels, in words for a message."""
+LAYOUT_WORDS: Mapping[str, str] = {ANY_PAGES: "blocks of no multiple of 16 tokens"}
+"""Words for a layout of keys in a message; other layouts go by their name."""
 
 
 class Refused(NamedTuple):
-    """An argument, and the case of it that the kernels do not compute."""
+    """An argument, the case of it that the kernels do not compute, and what they do compute."""
 
     argument: str
     what: str
+    valid: str = "None"
 
     def __str__(self) -> str:
         return f"{self.argument} {self.what}"
@@ -81,7 +82,9 @@ class Masking:
         if cap and self.has_alibi:
             return Refused("logits_soft_cap", "with alibi_slopes")
         if cap > LARGEST_CAP:
-            return Refused("logits_soft_cap", f"{cap:g}, above {LARGEST_CAP:g}")
+            return Refused(
+                "logits_soft_cap", f"{cap:g}, above {LARGEST_CAP:g}", f"at most {LARGEST_CAP:g}"
+            )
         if self.has_alibi and not self.causal:
             return Refused("alibi_slopes", "that are not causal")
         return None
@@ -104,4 +107,4 @@ class Masking:
             return Refused(self.argument, f"with {codes}")
         if not have("head_size", "stored"):
             return Refused(self.argument, f"with {size} and {codes}")
-        return Refused(self.argument, f"with {UNLIKE.get(str(facts['keys']), facts['keys'])}")
+        return Refused(self.argument, f"with {LAYOUT_WORDS.get(str(facts['keys']), facts['keys'])}")

@@ -18,7 +18,7 @@ from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.operator import HipOperator, Machine, Problem, Way
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
-from hk_backend.kernels.attention_plan import TILE_KEYS, Parts
+from hk_backend.kernels.attention_plan import TILE_KEYS, Parts, partial_bytes
 from hk_backend.kernels.masks import ALIBI, ALL_KEYS, CAPPED, PART, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -26,7 +26,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 MERGE = "attention_merge"
 """Name in the catalogue of the kernels that join partial results."""
 SELF_CHECK = Parts(3, 4 * TILE_KEYS)
-"""Parts of the self-check: one request's keys end in the first part, another's in the last."""
+"""Parts of the self-check: one request's keys end in the second part, another's in the last."""
 FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc")
 """Tensors of a call that the merge kernel takes."""
 
@@ -52,7 +52,7 @@ def in_parts(
 
     Args:
         kernels: `kernels_of` the call, or some of them.
-        memory: float32 tensor of at least `workspace_bytes`.
+        memory: float32 tensor of at least `partial_bytes`.
     """
     of_parts, of_merge = kernels
     out = call.tensors["out"]
@@ -98,11 +98,6 @@ def pieces(memory: torch.Tensor, rows: int, head_size: int) -> tuple[torch.Tenso
     return memory[: 2 * rows], memory[2 * rows : (2 + head_size // 2) * rows]
 
 
-def workspace_bytes(rows: int, head_size: int) -> int:
-    """Bytes of the partial results: per row two float32 sums, and an output of 16-bit elements."""
-    return rows * (8 + 2 * head_size)
-
-
 class AttentionParts(HipOperator):
     """Kernels for parts of the keys, and those that merge, which are checked with each other."""
 
@@ -128,7 +123,7 @@ class AttentionParts(HipOperator):
             else:
                 parts = (kernel,)
             tokens, heads, head_size = call.tensors["out"].shape
-            room = workspace_bytes(SELF_CHECK.number * tokens * heads, head_size)
+            room = partial_bytes(SELF_CHECK.number * tokens * heads, head_size)
             memory = machine.workspace(room)["partial"]
             return in_parts(call, SELF_CHECK, (parts, merge), memory)
 

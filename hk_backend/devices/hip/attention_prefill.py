@@ -9,7 +9,7 @@ import torch
 
 from hk_backend.devices.hip import attention_family, attention_launch
 from hk_backend.devices.hip.attention_family import STORED
-from hk_backend.devices.hip.attention_parts import PARTS, in_parts, kernels_of, workspace_bytes
+from hk_backend.devices.hip.attention_parts import PARTS, in_parts, kernels_of
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.dealing import DealtLayer
@@ -20,6 +20,7 @@ from hk_backend.devices.hip.prepared_attention import (
     prepare_attention,
 )
 from hk_backend.kernels import Catalogue, Family, KernelEntry
+from hk_backend.kernels.attention_plan import partial_bytes
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import Verdict
@@ -81,7 +82,7 @@ def _dealt(call: KernelCall, longest: int | None, gpus: Gpus, index: int) -> Seq
         chosen = tuple(each for each in call.kernels if each.tile.rows == rows)
         return (replace(call, kernels=chosen),)
     tokens, heads, head_size = call.tensors["out"].shape
-    room = workspace_bytes(choice.parts.number * tokens * heads, head_size)
+    room = partial_bytes(choice.parts.number * tokens * heads, head_size)
     memory = gpus.workspaces.of(index, stream, room).partial
     return in_parts(call, choice.parts, kernels, memory)
 

@@ -22,7 +22,8 @@ PIECES_BYTES = 2**31
 NUMBERED_ROWS = 2**32
 """Exclusive bound of a cache's rows, for kernels with row numbers: each lane finds its own row."""
 VALID = (
-    '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x of 16 bytes'
+    '"B H N D" or "B N H D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", '
+    "x of 16 bytes"
 )
 
 
@@ -159,7 +160,7 @@ def _key_pieces(view: CacheView, cache: PagedKV) -> bool:
 
 
 def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
-    together = view.token_split in (piece_of(cache), max(view.token_split, cache.block_size))
+    together = view.token_split == piece_of(cache) or view.token_split >= cache.block_size
     return together and view.channel_split >= cache.value_size and view.strides[3] == 1
 
 

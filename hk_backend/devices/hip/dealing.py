@@ -54,7 +54,8 @@ class DealtLayer(NamedTuple):
 class StepOnGpu:
     """Values and choices that the launches of a step share on one GPU (`PrefillStep.derived`).
 
-    It does not name the step, which holds it: in a cycle its tensors would wait for the collector.
+    It keeps no reference to the step, which refers to it: in a cycle the step's tensors would stay
+    alive until the garbage collection.
 
     Args:
         longest: `PrefillStep.longest`.

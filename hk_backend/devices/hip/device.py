@@ -88,11 +88,11 @@ class HipDevice:
         try:
             operator = self._operator(request.operator)
             return operator.verdict(request, self.catalogue, usable)
-        except (DeviceError, CodeObjectError) as error:  # the operator's index is read only now
+        except (DeviceError, CodeObjectError) as error:  # the operator's index is read here
             return refused(str(error))
 
     def verify(self, operator: HipOperator, kernel: KernelEntry, index: int) -> Verdict:
-        """Whether `kernel` passes its self-check on GPU `index`, which runs once per process.
+        """Whether `kernel` passes its self-check on GPU `index`. The check runs once per process.
 
         The check waits for the GPU. Call this where layers are constructed, not in a request.
         """

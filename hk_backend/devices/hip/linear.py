@@ -1,4 +1,4 @@
-"""`linear` on a GPU: rows times a packed weight, rounded to FP8 first if the weight asks for it.
+"""`linear` on a GPU: multiplies rows by a packed weight. If it asks for it, they become FP8 first.
 
 The kernels' argument struct is csrc/include/hk/args/gemm.hpp.
 """
@@ -62,7 +62,7 @@ class Linear(HipOperator):
     def prepare(self, arguments: LinearArguments, kernels: Catalogue) -> KernelCall:
         """Prepares the launch for x in the dtype that the kernels multiply.
 
-        Every kernel of the format is a candidate, and the depth is not split.
+        Every kernel for these operands is a candidate, and the depth is not split.
         """
         of, weight = arguments, arguments.weight
         x = _rows_of_16_bytes(of.x)
@@ -181,8 +181,8 @@ def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: 
     """Most bytes of partial sums that a launch with a weight leaves in memory."""
     formats: defaultdict[Operands, Family] = defaultdict(tuple)
     b = FORMATS[of.format].dtype
-    alike = of.activations != "none" or b in TYPES
-    elements = [ELEMENTS[b]] if alike else [ELEMENTS[a] for a in ELEMENTS if a in TYPES]
+    same_dtype = of.activations != "none" or b in TYPES
+    elements = [ELEMENTS[b]] if same_dtype else [ELEMENTS[a] for a in ELEMENTS if a in TYPES]
     for entry in kernels.families.get(READERS, ()):
         if entry.facts["b"] == ELEMENTS[b] and entry.facts["a"] in elements:
             formats[operands_of(entry)] += (entry,)

@@ -6,6 +6,7 @@ import torch
 
 from hk_backend.devices.hip.weight_layout import FORMATS_OF, READERS
 from hk_backend.kernels import Catalogue, Family
+from hk_backend.kernels.gemm_operands import Operands, family
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS
@@ -53,10 +54,6 @@ def _multiplied(request: LinearRequest) -> torch.dtype:
 def family_of(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> Family:
     """The kernels that multiply rows in dtype `a` with weights of a format. `by_block`: either side
     has a scale for each 128 elements of the depth."""
+    activations, weights = (ELEMENTS.get(each, "") for each in (a, FORMATS[format].dtype))
     scales = "blocks" if by_block else "vectors"
-    wanted = ELEMENTS.get(a), ELEMENTS.get(FORMATS[format].dtype), scales
-    return tuple(
-        entry
-        for entry in kernels.families.get(READERS, ())
-        if tuple(entry.facts[fact] for fact in ("a", "b", "scales")) == wanted
-    )
+    return family(kernels, Operands(activations, weights, scales))

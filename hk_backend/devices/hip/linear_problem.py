@@ -14,7 +14,7 @@ from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 PROBLEM = (75, 88, 208)
-"""Sizes (M, N, K) of the self-check; they fill no tile completely."""
+"""Sizes (M, N, K) of the self-check; none is a multiple of a tile's."""
 
 
 def problem_of(kernel: KernelEntry) -> Problem:

@@ -94,7 +94,7 @@ class HipOperator:
 
     def verdict(self, request: Any, kernels: Catalogue, usable: Usable) -> Verdict:
         """Whether a usable kernel computes `request`; if not, one line that says why."""
-        return refused(f"{request.operator} is no layer")
+        return refused(f"a GPU serves no layers of {request.operator}")
 
     def prepare(self, arguments: Any, kernels: Catalogue) -> KernelCall:
         """Prepares the launch for arguments that `ops` has checked.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from hk_backend.devices.hip.attention_launch import most_tokens
-from hk_backend.devices.hip.attention_parts import in_parts, pieces, workspace_bytes
+from hk_backend.devices.hip.attention_parts import in_parts, pieces
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.dealing import OF_PARTS, OF_WHOLE, ROWS, DealtLayer, StepOnGpu
 from hk_backend.devices.hip.library import HipLibrary
@@ -22,7 +22,7 @@ from hk_backend.devices.hip.operator import Gpus
 from hk_backend.devices.hip.recording import Place, Recording
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Family
-from hk_backend.kernels.attention_plan import Parts
+from hk_backend.kernels.attention_plan import Parts, partial_bytes
 from hk_backend.terms.prefill_step import PrefillStep
 
 TENSORS = ("query", "key", "value", "out")
@@ -68,7 +68,7 @@ class PreparedAttention:
             choice, values = on_gpu.dealt(layer._replace(parts=False))
         elif number > 1 and self.shared is not None:
             rows = number * step.num_tokens * layer.heads
-            room = workspace_bytes(rows, layer.head_size)
+            room = partial_bytes(rows, layer.head_size)
             memory = self.workspaces.of(self.index, stream, room).partial
             sums, partial = pieces(memory, rows, layer.head_size)
             return self.shared.launch(stream, (*tensors, partial, sums, *self.kept), values)

@@ -118,7 +118,10 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> Place | None:
-        """Name of the containing tensor, and the byte in it; None: no tensor, or unclear."""
+        """Name of the containing tensor, and the byte in it.
+
+        None if no tensor contains it, or if tensors of the call overlap.
+        """
         begin = tensor.data_ptr()
         for first, last, name, at in self._spans:
             if first <= begin and begin + spanned_bytes(tensor) <= last:

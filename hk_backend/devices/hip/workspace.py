@@ -1,7 +1,7 @@
-"""Memory that the launches of a stream share, for the partial sums of split tiles.
+"""Memory that the launches of a stream share, for partial sums of tiles and parts of attention.
 
-The memory comes from torch's allocator when a weight is packed. It is as large as any layer packed
-so far may need, and serves all of them, as launches of one stream do not overlap.
+It comes from torch's allocator when a weight is packed, or when attention first needs more. It
+serves all layers, as launches of one stream do not overlap.
 
 A captured graph holds its address, so memory that a launch has used is never freed. Graphs that
 were captured on one stream share it, too: replay them one after the other.
@@ -62,7 +62,8 @@ class Workspaces:
         """Makes room on GPU `index` for launches with `partial_bytes` of sums.
 
         Called when a weight is packed. Waits for the GPU, and zeroes all counters, as an engine
-        that slept may have lost them.
+        that slept may have lost them. A graph may hold the address of a workspace that is no longer
+        in use.
         """
         if not partial_bytes:
             return
@@ -71,6 +72,10 @@ class Workspaces:
             for (gpu, own), held in self._of.items():
                 if gpu == index:
                     self._library.synchronise(own)
+                    held.arrived.zero_()
+            spare = [self._spare[index]] if index in self._spare else []
+            for held in (*spare, *self._used):
+                if self._memory.index(held.arrived) == index:
                     held.arrived.zero_()
             before = self._of.get((index, stream)), self._spare.get(index)
             self._of[index, stream] = self._grown(before[0], index, partial_bytes)

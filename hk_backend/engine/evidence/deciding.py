@@ -149,9 +149,12 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
     if why:
         return _left(kind, f"not measured: {why}")
     loading = process.loading
-    stopwatch = stopwatch_for(kind.operator, kind.device)
-    began = stopwatch.now()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    try:
+        stopwatch = stopwatch_for(kind.operator, kind.device)
+    except Exception as error:  # it allocates, and memory may have run out
+        return _failed(kind, error)
+    began = stopwatch.now()
     try:
         # contests draw numbers without changing those that the engine will draw
         with torch.no_grad(), torch.random.fork_rng(devices):
@@ -161,8 +164,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
     except Exception as error:  # any error of the engine or HK
-        logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
-        return _left(kind, f"not measured: {type(error).__name__}: {error}")
+        return _failed(kind, error)
     finally:
         seconds = stopwatch.now() - began
         loading.seconds += seconds
@@ -176,6 +178,12 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
         folder.add(Measurements(machine=where, layers=(layer,)))
     loading.measured[kind] = decision_of(layer)
     return loading.measured[kind]
+
+
+def _failed(kind: Kind, error: Exception) -> Decision:
+    """The answer where an error has ended the measurement."""
+    logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
+    return _left(kind, f"not measured: {type(error).__name__}: {error}")
 
 
 def _left(kind: Kind, why: str) -> Decision:

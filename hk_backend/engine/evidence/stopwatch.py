@@ -14,7 +14,7 @@ EVICTED_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
 """Bytes read between two calls, by torch's device: about the size of a last-level cache."""
 
 QUIET = 0.8
-"""Share of its time that a thread runs on a machine quiet enough to measure on.
+"""Least share of the wall time that the timing thread is on a core, if the machine is quiet.
 
 On two cores shared by ten busy processes it was a quarter; alone it is above 0.95.
 """

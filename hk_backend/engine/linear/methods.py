@@ -60,7 +60,7 @@ class MethodConfig:
         options: those of `choose`.
 
     Raises:
-        ValueError: an option does not exist, or has a value that it cannot have.
+        ValueError: an option has a value that it cannot have.
     """
 
     hk_method: ClassVar[str] = "hk_fp8"

@@ -1,11 +1,10 @@
-"""A model's tensors in the engine's files: their names while they are loaded, and no saving.
+"""Remembers the names of a model's tensors while they load, and refuses to save a packed model.
 
 Errors can then name a tensor that the engine cannot load, as its own checks are bare assertions.
 The names also tell whether a merged layer came in shards.
 
-Engines save a model's state as it is in memory. They would load such a folder into layers that are
-not packed yet. Those have no place for packed tensors. So a loaded model with packed weights is not
-saved.
+Engines save a model's state as it is in memory. Saved packed tensors could not be loaded again, as
+a new layer is not packed yet and has no place for them.
 """
 
 from __future__ import annotations
@@ -70,7 +69,10 @@ def named_errors() -> Iterator[None]:
 
 
 def _of_shape(error: Exception) -> bool:
-    """Whether an error is about a shape, rather than an operator that the platform lacks."""
+    """Whether to blame the current tensor: any error but a RuntimeError that mentions no shape.
+
+    Such a one is about an operator that the platform lacks.
+    """
     said = any(word in str(error) for word in ("size of tensor", "dimension size", "shape"))
     return said or not isinstance(error, RuntimeError)
 

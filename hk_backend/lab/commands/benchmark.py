@@ -1,4 +1,4 @@
-"""The shape of a benchmark's command: options make a sweep, it yields rows, a table shows them."""
+"""Parts of every benchmark: options make a sweep, which yields rows for a table."""
 
 from __future__ import annotations
 

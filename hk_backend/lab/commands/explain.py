@@ -48,8 +48,9 @@ def explain(
 
     module = part(EXPLANATIONS, name) if name else None
     if module is None:
-        expected = f"{name!r} with --explain; valid: {', '.join(names(EXPLANATIONS))}"
-        raise typer.BadParameter(expected, param_hint="KERNEL")
+        valid = " or ".join(names(EXPLANATIONS))
+        said = f"{name!r} is not valid with --explain: expected {valid}"
+        raise typer.BadParameter(said, param_hint="KERNEL")
     known = (CodeObjectError, ConfigError, RuntimeError)
     with errors.in_one_line(progress, *known), progress.status("") as line:
         asked = Asked(shape, format, head_size, arch, clocked, line.update)

@@ -53,7 +53,7 @@ def _print(console: Console, measured: Measured, path: Path) -> None:
     """Print measured and modelled values side by side, and how to use the file."""
     from hk_backend import _emulator
 
-    table = plain_table("parameter", ">measured", ">model", "range", "unit", "until now")
+    table = plain_table("parameter", ">measured", ">model", "range", "unit", "model's certainty")
     values = measured.parameters
     for name, own, low, high, certainty, unit, *_ in _emulator.timing_parameters(measured.arch):
         if name in values:

@@ -33,7 +33,7 @@ ShapeText = Annotated[
         "keys or cached, and block_size; tokens=512+64 are two requests.",
     ),
 ]
-Arch = Annotated[str, typer.Option(help="Of the GPU.")]
+Arch = Annotated[str, typer.Option(help="Arch of the GPU.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; repeatable."),
@@ -54,7 +54,9 @@ ParametersFlag = Annotated[
 MeasuredFile = Annotated[
     Path | None,
     typer.Option(
-        "--measured", metavar="FILE", help="Of --measure: what it has in place of the model's own."
+        "--measured",
+        metavar="FILE",
+        help="A file that --measure wrote; its values replace the model's own.",
     ),
 ]
 MeasureFile = Annotated[
@@ -70,20 +72,20 @@ ExplainFlag = Annotated[
     bool,
     typer.Option(
         "--explain",
-        help="Of gemm: which kernel serves the shape on a GPU, and why. Of attention: between how "
-        "many workgroups its keys are shared.",
+        help="Explain KERNEL gemm: which kernel serves the shape on a GPU, and why. Or attention: "
+        "into how many parts its keys are split.",
     ),
 ]
 FormatName = Annotated[
     str,
     typer.Option(
         "--format",
-        help="Of --explain: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
+        help="For --explain gemm: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
     ),
 ]
-HeadSize = Annotated[int, typer.Option(help="Of --explain of attention: 64, 128 or 256.")]
+HeadSize = Annotated[int, typer.Option(help="For --explain attention: 64, 128 or 256.")]
 Clocked = Annotated[
-    int, typer.Option(min=0, help="Of --explain: how many candidates the model times.")
+    int, typer.Option(min=0, help="For --explain: how many candidates the model times.")
 ]
 
 

@@ -21,7 +21,7 @@ Device = Annotated[
     str, typer.Option(help="hip; or emulated:gfx950, by the timing model, without a GPU.")
 ]
 Models = Annotated[str, typer.Option("--model", help="Any of llama8b, llama70b.")]
-Ranks = Annotated[str, typer.Option("--tp", help="Over so many GPUs.")]
+Ranks = Annotated[str, typer.Option("--tp", help="Tensor-parallel sizes: GPUs that share a layer.")]
 Shapes = Annotated[
     str,
     typer.Option(metavar="MxNxK,...", help="These instead of a model's: rows, outputs, inputs."),
@@ -73,7 +73,7 @@ def tune_kernels(
                     found.append(each)
                     line.update(f"{len(found)}/{len(job.problems)}  {each.problem}")
         except KeyboardInterrupt:
-            kept = job.kept + len(found)
+            kept = job.kept + sum(each.launch is not None for each in found)
             said = f"Interrupted, {job.path} has {kept} launches; run the same command."
             errors.say(progress, said)
             raise typer.Exit(130) from None
@@ -132,11 +132,11 @@ def _print(console: Console, found: Sequence[TunedProblem], kept: int, path: Pat
             errors.say(progress, f"{each.problem}: {each.error}")
     better = [each.planned / each.launch.microseconds for each in found if each.launch]
     others = [ratio for ratio in better if ratio > 1]
-    said = f"{len(better)} launches timed, {kept} were there"
+    said = f"{len(better)} launches timed, {kept} were already in the file"
     if others:
         said += (
-            f"; for {len(others)} another kernel than the planner's is faster, by up to "
-            f"{max(others) - 1:.0%}"
+            f"; for {len(others)} another kernel or number of splits than the planner's is faster, "
+            f"by up to {max(others) - 1:.0%}"
         )
     console.print(said, highlight=False)
     console.print(f"kept in {path}", highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
-from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS
+from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS, partial_bytes
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.costs import COSTS, Cost, MergeCost
 from hk_backend.kernels.entry import KernelEntry
@@ -36,7 +36,7 @@ SPLITS = 4
 FEW_TILES, MANY_TILES = 16, 64
 """Tiles of keys of a workgroup of attention, in the short and in the long launch."""
 HEADS, KV_HEADS = 64, 8
-"""Heads of a request of attention, which has one workgroup for each query head."""
+"""Heads of a request of attention, which has as many workgroups as query heads."""
 FEW_ROWS, MANY_ROWS = (8, 8), (512, 32)
 """Query tokens and heads of merges that are bound by their start, and by memory."""
 
@@ -129,7 +129,7 @@ def merge_cost(entry: KernelEntry) -> MergeCost:
     few, many = (microseconds(FEW_ROWS, turns * FEW_PARTS) for turns in (1, 8))
     turn = (many - few) / 7
     rows = MANY_ROWS[0] * MANY_ROWS[1] - FEW_ROWS[0] * FEW_ROWS[1]
-    read = rows * FEW_PARTS * (8 + 2 * entry.tile.depth)
+    read = partial_bytes(rows * FEW_PARTS, entry.tile.depth)
     rate = read / (microseconds(MANY_ROWS, FEW_PARTS) - few)
     return MergeCost(round(few - turn, 3), round(turn, 3), float(round(rate, -4)))
 
@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             made[entry] = cost
     smallest = min(family, key=lambda entry: entry.tile.rows * entry.tile.columns)
     parameters, table = _emulator.TimingParameters(arch), json.loads(COSTS.read_text())
-    table[arch] |= {
+    table[arch] = {
         "launch_microseconds": parameters["dependent_gap"],
         "read_ahead_bytes": int(parameters["hbm_burst"]),
         "read_bytes_per_microsecond": read_rate(smallest, made[smallest]),

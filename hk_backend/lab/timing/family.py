@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hk_backend.kernels.catalogue import Family
@@ -25,7 +25,7 @@ class ModelledFamily(Generic[Shape]):
     Args:
         launch: prepares a launch of a kernel on a shape.
         small: the smallest shape that keeps a workgroup of the kernel busy. The analysis runs it.
-        sizes: names of the sizes that `--shape` takes, and their meaning.
+        sizes: names of the sizes that `--shape` takes.
         parse: shape of these sizes, and the same in words. Raises `ValueError`.
         shapes: shapes, by name, that the catalogue has modelled figures of a kernel for. The first
             one represents the kernel in places that show only one.
@@ -37,7 +37,7 @@ class ModelledFamily(Generic[Shape]):
 
     launch: Callable[[KernelEntry, Shape], Launch] | None = None
     small: Callable[[KernelEntry], Shape] | None = None
-    sizes: Mapping[str, str] = field(default_factory=dict)
+    sizes: Sequence[str] = ()
     parse: Callable[[KernelEntry, Mapping[str, str]], tuple[Shape, str]] | None = None
     shapes: Callable[[KernelEntry], Mapping[str, Shape]] = lambda entry: {}
     serving: Callable[[Family, Shape, int], tuple[KernelEntry, Shape]] = _first
@@ -54,7 +54,7 @@ class ModelledFamily(Generic[Shape]):
 def family_of(operator: str) -> ModelledFamily[Any] | None:
     """The family of this name (`KernelEntry.operator`); None if nothing models it."""
     module = part("lab.timing.workloads", operator)
-    return None if module is None else module.FAMILY
+    return getattr(module, "FAMILY", None)
 
 
 def serving(alternatives: Family, shape: Any, compute_units: int) -> tuple[KernelEntry, Launch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 LONGEST = 1 << 17
 """Most keys of a request, and longest side of a GEMM, for which the model is fast enough."""
@@ -16,7 +16,7 @@ class ShapeError(ValueError):
     """The shape is not one of the kernel's family, or the kernel does not take it."""
 
 
-def items_of(text: str, valid: Mapping[str, str]) -> dict[str, str]:
+def items_of(text: str, valid: Sequence[str]) -> dict[str, str]:
     """Splits `name=value, ...` into a dictionary; every name may occur once."""
     items: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

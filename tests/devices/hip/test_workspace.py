@@ -80,6 +80,20 @@ def test_a_weight_is_loaded_again_after_inference(
     assert not workspaces.of(0, streams[0], KIB).arrived.any()
 
 
+def test_counters_that_only_a_graph_knows_are_zeroed(
+    workspaces: Workspaces, streams: dict[int, int]
+) -> None:
+    """A graph replays with the workspace of its capture, though a larger one has replaced it."""
+    workspaces.reserve(0, KIB)
+    replaced = workspaces.of(0, streams[0], KIB)
+    workspaces.reserve(0, 2 * KIB)
+    others = replaced.arrived, workspaces._spare[0].arrived
+    for arrived in others:
+        arrived.fill_(3)
+    workspaces.reserve(0, 2 * KIB)
+    assert not any(arrived.any() for arrived in others)
+
+
 def test_the_spare_one_is_for_a_capture(
     workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:

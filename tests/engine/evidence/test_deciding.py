@@ -132,6 +132,19 @@ def test_a_failing_side_leaves_the_layer_to_the_engine(
     assert len(caplog.records) == 1
 
 
+def test_a_stopwatch_without_memory_leaves_the_layer_to_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stopwatch allocates on the GPU; an error of it must not end the load."""
+
+    def no_memory(*kind: str) -> HostStopwatch:
+        raise torch.OutOfMemoryError("512 MiB")
+
+    monkeypatch.setattr(deciding, "stopwatch_for", no_memory)
+    contest = StandIn(FakeClock(), always(SHORT), always(SHORT))
+    assert "not measured: OutOfMemoryError: 512 MiB" in decide(KIND, contest).verdict.why
+
+
 def test_what_the_engine_cannot_compute_is_served() -> None:
     def none() -> Contest:
         raise NoContest("rotated weights")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hk_backend.kernels.catalogue import MEASURING, catalogue
 from hk_backend.lab.timing import shapes
 from hk_backend.lab.timing.workloads import attention_prefill as attention
 from hk_backend.lab.timing.workloads import gemm, quantize_fp8
@@ -75,3 +76,9 @@ def test_rows_to_quantise() -> None:
 def test_impossible_shapes_are_refused(kernel: str, text: str, message: str) -> None:
     with pytest.raises(shapes.ShapeError, match=message):
         shapes.parse(entry(kernel), text)
+
+
+def test_a_family_without_shapes() -> None:
+    entry = next(iter(catalogue("gfx950", MEASURING).families["measure"]))
+    with pytest.raises(shapes.ShapeError, match="measure has no shapes; valid: attention_merge, "):
+        shapes.parse(entry, "m=1")

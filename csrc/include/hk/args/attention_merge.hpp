@@ -1,9 +1,9 @@
 // The one argument of the attention_merge kernels, passed by value: plain C++ for host and device.
 //
-// The kernels join the results of the attention_prefill kernels for parts of the keys. `out` holds
-// each part's output. `sums` holds, for each part, its rows' largest scores without the scale, and
-// then the sums of their weights. Strides count elements; out's rows begin at a multiple of 16
-// bytes.
+// The kernels join the results of the attention_prefill kernels for parts of the keys. `partial`
+// holds each part's output. `sums` holds, for each part, its rows' largest scores without the
+// scale, and then the sums of their weights. Strides count elements; out's rows begin at a multiple
+// of 16 bytes.
 #pragma once
 
 #include "../types/scalar.hpp"

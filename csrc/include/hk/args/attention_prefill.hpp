@@ -11,24 +11,25 @@
 //
 // A cache may keep 16 bytes together, x = 8 elements or 16 codes. These are x channels of a key,
 // [channels / x, tokens, x], or x tokens of a value's channel, [channels, tokens] or [tokens / x,
-// channels, x]. From one piece to the next it is a multiple of 16 bytes. Tokens are key_token and
-// value_token elements apart (x, and 1 or head_size). What lies past a sequence's end in its last
+// channels, x]. Pieces are a multiple of 16 bytes apart. Tokens are key_token and
+// value_token elements apart (x, and 1 or value_size). What lies past a sequence's end in its last
 // block may be anything. With pages of no multiple of 16 tokens, token and block strides of keys
 // and of values are equal.
 //
 // A row sees its own key and those before it, with a window the last `window` of these. Keys and
-// values that no row of a request sees may be anything, but the table names blocks for all from the
-// first one's tile of 64 keys on. A sink is one more score of its head, which has no value: minus
-// infinity is none, plus infinity takes all the weight. Only kernels with the masks `window`,
-// `capped` and `alibi` look at either.
+// values that no row of a request sees may be anything, but the block table is valid from the tile
+// of 64 keys with the first visible key on. A sink is one more score of its head, which has no
+// value: minus infinity is none, plus infinity takes all the weight. Only kernels with the masks
+// `window`, `capped` and `alibi` look at either, and those with `window_part` at the window.
 //
 // The mask `capped` turns a score s into soft_cap * tanh(s / soft_cap), off by up to 2^-22 of the
 // cap; an infinite score becomes the cap. The mask `alibi` adds slope * (key - query position) to a
 // score, and is causal where there are slopes. The bias divided by the scale must be a float32.
 //
 // The rows of a workgroup belong to all query heads of a KV head: row r to token r / group and head
-// r % group. With windows and sinks they belong to one head. 31 tokens of query, out and lse span
-// less than 2^32 - 2^12 bytes, with all heads of a group; num_tokens * group^2 is below 2^31.
+// r % group. With the masks `window`, `capped`, `alibi` and `window_part` they belong to one head.
+// 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes, with all heads of a group;
+// num_tokens * group^2 is below 2^31.
 //
 // Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +
 // num_requests - 1, below 2^16. That bounds those of any batch; workgroups without one leave.
@@ -100,8 +101,8 @@ struct AttentionPrefillArgs {
   i32 value_size;             // of value and out, as head_size is of query and key
 };
 
-// Workgroups of a launch. `grouped`: a tile has the rows of all query heads of a KV head. `in_parts`:
-// the keys are shared.
+// Workgroups of a launch. `grouped`: a tile has the rows of all query heads of a KV head.
+// `in_parts`: the keys are shared.
 constexpr Workgroups workgroups(const AttentionPrefillArgs& args, TileSize tile, bool grouped,
                                 bool in_parts) {
   const i64 rows = i64(args.num_tokens) * (grouped ? args.group : 1);

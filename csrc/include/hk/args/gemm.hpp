@@ -4,8 +4,8 @@
 // apart. Rows of a are allocated up to the 16 bytes that hold their end; what lies there past k
 // does not matter. Nothing but c's m x n elements is written, besides the workspace.
 //
-// b is packed (hk_backend/devices/hip/pack_weight.py) in groups of 16 rows, and a group as 16 bytes
-// of each row after the other: [n / 16, k bytes / 16, 16 rows, 16 bytes]. Zeros fill it up to
+// b is packed (hk_backend/devices/hip/weight_layout.py) in groups of 16 rows, and a group as 16
+// bytes of each row after the other: [n / 16, k bytes / 16, 16 rows, 16 bytes]. Zeros fill it up to
 // multiples of 16 rows and of 128 bytes of a row. FP8 for 16-bit activations: 32 neighbours of a
 // row are [2, 2, 8], with the middle axes exchanged.
 //

@@ -24,7 +24,7 @@ struct QuantizeFp8Args {
   void* scales;   // f32: written or given
   i64 x_row;
   i32 m, k;
-  i32 row_shift, column_shift;  // of given scales; below 32, column_shift at least 3
+  i32 row_shift, column_shift;  // of given scales; below 32; see above for the least
   i32 scale_row, scale_column;  // elements from a row's or a column's scales to the next ones
 };
 

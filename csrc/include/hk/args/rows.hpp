@@ -1,5 +1,5 @@
-// First members of an argument of an operator on the rows of a matrix: plain C++ for host and
-// device.
+// Leading members of the argument struct of an operator that works on a matrix: plain C++ for host
+// and device.
 //
 // A struct for such an operator has these two members first, and names the grid function "rows". A
 // workgroup computes a tile of the matrix, in x by rows and in y by columns.

@@ -55,7 +55,7 @@ struct NormArgs {
   const void *weight, *bias;  // bf16 [2048]
   void *sum, *out;            // bf16 [rows, 2048]
   i32 rows;                   // a multiple of 4
-  u32 drop;                   // of 2^16 elements, on average: those whose hash is below
+  u32 drop;                   // of 2^16 elements dropped on average: those with a hash below it
 };
 
 constexpr Workgroups workgroups(const GemvArgs& args, TileSize) { return {args.n / 16}; }

@@ -1,7 +1,7 @@
 // Number of workgroups of a launch: plain C++ for host and device.
 //
-// Beside each argument struct lies a function `workgroups`, which computes it from the argument and the
-// kernel's tile.
+// Beside each argument struct lies a function `workgroups`, which computes it from the argument and
+// the kernel's tile.
 #pragma once
 
 #include "../types/scalar.hpp"

@@ -23,8 +23,8 @@ def command(
 ) -> None:
     """Compare linear with torch's, alternating between them, and with the machine's bounds.
 
-    With --device hip the launches that serve a GPU are measured, with emulated:gfx950 modelled,
-    beside what others publish: of --layers, --tokens and --formats those that there are figures of.
+    With --device hip, HK's launches on the GPU are measured, with emulated:gfx950 modelled. Beside
+    them stand published figures, which decide the layers, tokens and formats.
     Exit code 1 if a case could not be measured or its result was wrong.
     """
     if device is not options.Device.cpu:

@@ -10,6 +10,7 @@ from rich.console import Console
 from hk_backend import _emulator
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.masks import PART
+from hk_backend.kernels.row_sources import PAGED
 from hk_backend.lab.bench.attention.explain import OPERATOR, AttentionExplanation
 from hk_backend.lab.bench.attention.explain import explain as explained
 from hk_backend.lab.bench.rivals import table
@@ -24,7 +25,7 @@ def explain(asked: Asked) -> Explanation:
     of_parts = [
         entry
         for entry in kernels.families.get(OPERATOR, ())
-        if entry.facts["mask"] == PART and entry.facts["keys"] == "paged"
+        if entry.facts["mask"] == PART and entry.facts["keys"] == PAGED
     ]
     if not of_parts:
         raise typer.BadParameter(f"{asked.arch} has no kernels for parts", param_hint="--arch")

@@ -69,11 +69,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     )
 
 
-SIZES = {
-    "tokens": "rows of each head",
-    "heads": "of the queries",
-    "parts": "of the keys",
-}
+SIZES = ("tokens", "heads", "parts")
 
 
 def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:

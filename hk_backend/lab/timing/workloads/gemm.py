@@ -124,7 +124,7 @@ def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
     return Shape(m, n, k), f"m={m}, n={n}, k={k}"
 
 
-SIZES = {"m": "rows", "n": "columns", "k": "of the sum"}
+SIZES = ("m", "n", "k")
 STANDARD = {"8192x8192x8192": square(8192), "4096x4096x4096": square(4096)}
 FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
     rows: {f"{m}x28672x4096": Shape(m, 28672, 4096)}

@@ -87,6 +87,6 @@ def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
     return Shape(m, k), f"m={m}, k={k}"
 
 
-SIZES = {"m": "rows", "k": "columns"}
+SIZES = ("m", "k")
 STANDARD = {"16384x8192": Shape(16384, 8192), "16x8192": Shape(16, 8192)}
 FAMILY = ModelledFamily(launch, small, SIZES, parse, shapes=lambda entry: STANDARD, error=MEMORY)

@@ -1,4 +1,5 @@
-// out = factor * x of f32 [rows, columns], both contiguous. A workgroup has 256 neighbours of a row:
+// out = factor * x of f32 [rows, columns], both contiguous. A workgroup has 256 neighbours of a
+// row:
 //   load a word | multiply | store it
 // Memory bounds it. Past the end of a row loads give zeros, and stores vanish.
 #include "hk/args/rows.hpp"

@@ -1,4 +1,4 @@
-"""Attention over whole keys and over parts of them (csrc/kernels/attention_*.hip)."""
+"""Attention over whole keys, and over parts of them before their merge."""
 
 from __future__ import annotations
 

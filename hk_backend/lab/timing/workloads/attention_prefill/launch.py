@@ -186,7 +186,7 @@ def _split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
     Keys are `[D/x, N, x]` and values `[D, N]`. The piece strides are 0 where the kernel reads whole
     rows.
     """
-    if entry.facts["keys"] != "split":
+    if entry.facts["keys"] != SPLIT:
         return {"key_piece": 0, "value_piece": 0}
     together = 16 // STORED_BYTES[str(entry.facts["stored"])]
     return {

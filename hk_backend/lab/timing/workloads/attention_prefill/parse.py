@@ -10,18 +10,10 @@ from hk_backend.kernels.row_sources import PACKED
 from hk_backend.lab.timing.sizes import LONGEST, MOST, ShapeError, number, numbers
 from hk_backend.lab.timing.workloads.attention_prefill.shape import Shape, block_size_for
 
-SIZES = {
-    "tokens": "new tokens of each request",
-    "heads": "query heads/KV heads",
-    "batch": "requests",
-    "cached": "keys before the new tokens",
-    "keys": "all keys, instead of cached",
-    "block_size": "of a paged cache",
-    "parts": "that share the keys",
-    "causal": "a flag",
-    "window": "keys that a query sees",
-}
-"""Names of the sizes, and their meaning."""
+SIZES = (
+    *("tokens", "heads", "batch", "cached", "keys", "block_size", "parts", "causal", "window"),
+)
+"""Names of the sizes: `keys` counts the cached ones, too, and `parts` share them."""
 WORKGROUPS = 1 << 20
 """Most workgroups of a launch."""
 

@@ -42,7 +42,7 @@ def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
     return Shape(rows, columns), f"{rows} x {columns}"
 
 
-SIZES = {"rows": "of x", "columns": "of x"}
+SIZES = ("rows", "columns")
 FAMILY = ModelledFamily(
     launch,
     small=lambda entry: Shape(1, entry.tile.columns),
