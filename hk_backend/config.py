@@ -1,4 +1,4 @@
-"""Every environment variable of the product, in one place, validated.
+"""Every environment variable that a user sets at run time, in one place, validated.
 
 `HK_BACKEND`: 0 (default) | 1 | a comma list of routes: attention, linear.
 `HK_DEVICE`: auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2 |

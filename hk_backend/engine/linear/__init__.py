@@ -7,7 +7,7 @@
 `checkpoint_rotations.py`: folds, and reloads of other checkpoints.
 `rotated.py`: layers with a rotated weight in the checkpoint, which only HK serves.
 `compressed_tensors.py`: reads the rotations of weights from compressed-tensors configurations.
-`model_files.py`: names of tensors that are being loaded; no saving of packed weights.
+`model_files.py`: names of tensors that are being loaded; refuses to save packed weights.
 `options.py`: the hk_* quantisation methods, their formats, and their checked options.
 `methods.py`: the hk_* methods, without the parts that use an engine's own classes.
 `heads.py`: LM heads in a quantised format.
@@ -15,6 +15,6 @@
 `online.py`: a weight that is quantised while it is loaded.
 `contest.py`: decides by a contest whether HK or the engine computes a layer.
 `route.py`: a layer's call of `linear`, counted and checked.
-`kept.py`: layers keep their weights where new ones cannot be packed.
+`kept.py`: in a reload, a layer whose new weight cannot be packed keeps its old one.
 `account.py`: after a model is loaded, counts and logs its layers.
 """

@@ -54,7 +54,7 @@ EXPERTS = "experts of a mixture: HK has no kernel for them"
 
 
 def no_kernel(chosen: Any) -> str:
-    """Reason why an engine computes a layer, by the object that it has for it."""
+    """Reason for a layer whose method, kernel or configuration has no counterpart in HK."""
     return f"{type(chosen).__name__}: HK has no kernel for it"
 
 

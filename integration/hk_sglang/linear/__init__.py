@@ -10,7 +10,7 @@
 `methods.py`: HK's method for these layers.
 `rotated.py`: layers with rotated weights, which only HK serves.
 `quantization.py`: --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4, on ROCm, too.
-`loading.py`: tensors named in errors, dummy weights, updates, packed weights that are read.
+`loading.py`: tensors named in errors, dummy weights, weight updates, and exports of packed weights.
 `model.py`: after a model is loaded, counts the layers that HK serves, and says why not the others.
 `stock.py`: SGLang's own method for a layer, and whether it computes here.
 `contract.py`: SGLang's classes and signatures that the route needs.

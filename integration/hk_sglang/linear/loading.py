@@ -1,4 +1,4 @@
-"""HK's part where SGLang loads weights, and reads packed ones by name to keep or save them."""
+"""Hooks in SGLang's loaders, weight updates and weight exports."""
 
 from __future__ import annotations
 

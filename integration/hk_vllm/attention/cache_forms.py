@@ -176,4 +176,4 @@ FORMS: dict[str, FormOf] = {
     "ROCM_AITER_UNIFIED_ATTN": lambda builder: PACKED,
     "TRITON_ATTN": lambda builder: PACKED,
 }
-"""Functions for the parents that HK wraps, by the name of their registry member."""
+"""Functions that return the cache form of each parent that HK wraps, by its registry member."""
