@@ -63,7 +63,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]
     for name in found:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
-    read = lambda path, model: Text(path, "", found[model.name])  # noqa: E731
+    read = lambda path, model: Text("", found[model.name])  # noqa: E731
     monkeypatch.setattr(perplexity, "read_text", read)
     return found
 
