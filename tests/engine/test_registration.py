@@ -166,6 +166,19 @@ def faults(how: str) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+def test_a_refused_threshold_leaves_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A threshold for trimming alone would end glibc's own choice of the other."""
+    asked: list[int] = []
+
+    def mallopt(which: int, value: int) -> int:
+        asked.append(which)
+        return 0
+
+    monkeypatch.setattr(loaded.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert not keep_freed_memory()
+    assert asked == [loaded.M_MMAP_THRESHOLD]
+
+
 def test_pages_are_not_mapped_anew() -> None:
     assert faults("trim") >= 10 * PAGES
     assert faults("keep") < PAGES

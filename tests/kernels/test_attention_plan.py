@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hk_backend.kernels import attention_plan
 from hk_backend.kernels.attention_plan import LaunchSizes, choices
+from hk_backend.kernels.costs import Cost
 
 TILE_KEYS = 64
 
@@ -35,3 +37,12 @@ def test_keys_are_dealt_to_parts_unless_that_is_excluded() -> None:
     numbers = [each.parts.number for each in choices(step, 256, (128,))]
     assert numbers[:3] == [1, 2, 4]
     assert [each.parts.number for each in choices(step, 256, (128,), parts=False)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("workgroups", "step"), [(4, 0.5), (5, 0.6), (8, 0.6), (9, 0.9), (12, 0.9)]
+)
+def test_a_cu_holds_no_more_workgroups_than_there_are(workgroups: int, step: float) -> None:
+    """Four CUs hold up to three workgroups each, whose steps take longer the more share a CU."""
+    cost = Cost(resident=3, fixed=1.0, alone=0.5, shared=0.3)
+    assert attention_plan._makespan(cost, workgroups, 4, 10, 10) == pytest.approx(1.0 + 10 * step)
