@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "bindings_arguments.hpp"
 #include "isa/decode.hpp"
 #include "machine/machine.hpp"
 #include "isa/opcodes.hpp"
@@ -129,25 +130,26 @@ void bind_code_object(py::module_& module) {
 }
 
 Report launch(Machine& machine, const Kernel& kernel, const std::vector<uint32_t>& grid,
-              const std::vector<uint32_t>& block, const py::bytes& kernarg, size_t dynamic_lds,
+              const std::vector<uint32_t>& block, const py::object& kernarg, size_t dynamic_lds,
               uint64_t seed, int threads, bool checks, uint64_t max_instructions,
               int max_findings) {
   Options options{seed, threads, checks, max_instructions, max_findings};
   const Dim3 g = dim3(grid, "grid"), b = dim3(block, "block");
-  const auto arguments = bytes_of(kernarg);
+  const std::string arguments = arguments_of(kernel, kernarg);
   py::gil_scoped_release release;
-  return machine.launch(kernel, g, b, dynamic_lds, arguments, options);
+  return machine.launch(kernel, g, b, dynamic_lds, std::as_bytes(std::span(arguments)), options);
 }
 
 Trace trace(Machine& machine, const Kernel& kernel, const std::vector<uint32_t>& grid,
-            const std::vector<uint32_t>& block, const py::bytes& kernarg,
+            const std::vector<uint32_t>& block, const py::object& kernarg,
             const std::vector<uint32_t>& workgroups, size_t dynamic_lds, int threads) {
   Options options;
   options.threads = threads;
   const Dim3 g = dim3(grid, "grid"), b = dim3(block, "block");
-  const auto arguments = bytes_of(kernarg);
+  const std::string arguments = arguments_of(kernel, kernarg);
   py::gil_scoped_release release;
-  return machine.trace(kernel, g, b, dynamic_lds, arguments, workgroups, options);
+  return machine.trace(kernel, g, b, dynamic_lds, std::as_bytes(std::span(arguments)), workgroups,
+                       options);
 }
 
 void bind_machine(py::module_& module) {
@@ -171,7 +173,8 @@ void bind_machine(py::module_& module) {
            py::arg("checks") = defaults.checks,
            py::arg("max_instructions") = defaults.max_instructions,
            py::arg("max_findings") = defaults.max_findings,
-           "Runs a kernel. grid: workgroups, block: work-items, each 1 to 3 sizes.")
+           "Runs a kernel. grid: workgroups, block: work-items, each 1 to 3 sizes. kernarg: bytes, "
+           "or a value for each declared argument.")
       .def("trace", &trace, py::arg("kernel"), py::arg("grid"), py::arg("block"),
            py::arg("kernarg"), py::kw_only(), py::arg("workgroups"), py::arg("dynamic_lds") = 0,
            py::arg("threads") = defaults.threads,

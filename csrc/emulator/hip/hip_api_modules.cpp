@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hip/hip_api.hpp"
+#include "machine/hidden_arguments.hpp"
 
 using namespace hk::emulator;
 using namespace hk::emulator::hip;
@@ -73,13 +74,13 @@ EXPORT int hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y,
       require(extra[0] == kLaunchParamBufferPointer && extra[2] == kLaunchParamBufferSize &&
               extra[4] == kLaunchParamEnd);
       const size_t given = *static_cast<const size_t*>(extra[3]);
-      require(given >= kernel.kernarg_size);
-      std::memcpy(kernarg.data(), extra[1], kernel.kernarg_size);
+      require(given >= declared_bytes(kernel));
+      std::memcpy(kernarg.data(), extra[1], std::min(given, kernarg.size()));
     } else {
       require(parameters || kernel.arguments.empty());
       for (size_t i = 0; i < kernel.arguments.size(); ++i) {
         const KernelArgument& argument = kernel.arguments[i];
-        require(argument.kind.rfind("hidden_", 0) != 0, kNotSupported);  // our kernels have none
+        if (argument.kind.starts_with("hidden_")) continue;  // the machine fills them in
         std::memcpy(kernarg.data() + argument.offset, parameters[i], argument.size);
       }
     }

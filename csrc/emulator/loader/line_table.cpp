@@ -54,9 +54,9 @@ class Unit {
  private:
   void read_header() {
     const auto version = reader_.read<uint16_t>();
-    if (version != 5)
-      reader_.fail("is of DWARF version " + std::to_string(version) + ": 5 expected");
-    reader_.take(2);  // address and segment selector size
+    if (version != 4 && version != 5)
+      reader_.fail("is of DWARF version " + std::to_string(version) + ": 4 or 5 expected");
+    if (version == 5) reader_.take(2);  // address and segment selector size
     const auto header_length = reader_.read<uint32_t>();
     const uint64_t program = reader_.at() + header_length;
     min_instruction_ = reader_.read<uint8_t>();
@@ -66,9 +66,23 @@ class Unit {
     opcode_base_ = reader_.read<uint8_t>();
     if (line_range_ == 0 || opcode_base_ == 0) reader_.fail("has a line range or opcode base of 0");
     for (int i = 1; i < opcode_base_; ++i) operands_.push_back(reader_.read<uint8_t>());
-    directories_ = read_entries();
-    files_ = read_entries();
+    directories_ = version == 5 ? read_entries() : read_paths(false);
+    files_ = version == 5 ? read_entries() : read_paths(true);
     reader_.seek(program);
+  }
+
+  // Reads the directories or files of DWARF 4 (section 6.2.4), which are numbered from 1 on:
+  // number 0 is the folder of the compilation.
+  std::vector<FileEntry> read_paths(bool files) {
+    std::vector<FileEntry> entries(1);
+    for (std::string_view path; !(path = reader_.c_string()).empty();) {
+      FileEntry& entry = entries.emplace_back(FileEntry{std::string(path)});
+      if (!files) continue;
+      entry.directory = reader_.uleb();
+      reader_.uleb();  // time of the last change
+      reader_.uleb();  // size
+    }
+    return entries;
   }
 
   std::vector<FileEntry> read_entries() {

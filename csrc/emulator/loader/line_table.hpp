@@ -1,4 +1,5 @@
-// Reads the DWARF 5 line table (.debug_line) that clang -gline-tables-only writes.
+// Reads the line table (.debug_line) of DWARF 5, which clang -gline-tables-only writes, or of
+// DWARF 4, which Triton writes.
 #pragma once
 
 #include <map>

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "machine/hidden_arguments.hpp"
 #include "machine/workgroup.hpp"
 
 namespace hk::emulator {
@@ -50,7 +51,9 @@ void set_scalars(WaveState& w, const Launch& launch, const Dim3& id) {
   const Kernel& k = *launch.kernel;
   ScalarWriter sgpr(w);
   if (k.properties & kDispatchPtr) sgpr.add64(launch.dispatch_packet);
+  if (k.properties & kQueuePtr) sgpr.add64(address_of(Absent::queue));
   if (k.properties & kKernargPtr) sgpr.add64(launch.kernarg);
+  if (k.properties & kDispatchId) sgpr.add64(0);
   if (k.properties & kPrivateSegmentSize) sgpr.add(k.scratch);
   for (uint32_t i = 0; i < preload_dwords(k); ++i) {
     uint32_t value = 0;
@@ -85,13 +88,10 @@ void check_descriptor(const Kernel& k) {
                                 ", which the emulator does not provide");
   };
   if (k.properties & kPrivateSegmentBuffer) refuse("a private segment buffer");
-  if (k.properties & kQueuePtr) refuse("the queue pointer");
-  if (k.properties & kDispatchId) refuse("the dispatch id");
   if (k.properties & kFlatScratchInit) refuse("a flat scratch setup in SGPRs");
   if (k.properties & kWave32) refuse("waves of 32 lanes");
   if (k.rsrc2 >> 10 & 1) refuse("the workgroup info SGPR");
-  for (const KernelArgument& a : k.arguments)
-    if (a.kind.starts_with("hidden_")) refuse("the hidden argument '" + a.kind + "'");
+  check_hidden_arguments(k);
 }
 
 // Index of the first instruction. With preloaded arguments the hardware skips the first 256 bytes,

@@ -11,6 +11,7 @@
 
 #include "checks/counters.hpp"
 #include "memory/memory.hpp"
+#include "machine/hidden_arguments.hpp"
 #include "machine/prepared.hpp"
 #include "machine/workgroup.hpp"
 
@@ -87,9 +88,10 @@ void check_launch(Arch arch, const Kernel& kernel, const Dim3& grid, const Dim3&
   const size_t available = arch == Arch::gfx950 ? 160 * 1024 : 64 * 1024;
   if (lds > available)
     refuse(std::to_string(lds) + " bytes of LDS; the machine has " + std::to_string(available));
-  if (kernarg.size() < kernel.kernarg_size)
+  const uint32_t declared = declared_bytes(kernel);
+  if (kernarg.size() < declared)
     refuse(std::to_string(kernarg.size()) + " bytes of arguments; the kernel takes " +
-           std::to_string(kernel.kernarg_size));
+           std::to_string(declared));
   if (options.threads < 1)
     refuse("threads = " + std::to_string(options.threads) + "; valid: 1 or more");
   check_descriptor(kernel);
@@ -114,7 +116,8 @@ class Dispatch {
   Dispatch(Memory& memory, std::shared_ptr<const Program> program, const Kernel& kernel, Dim3 grid,
            Dim3 block, size_t dynamic_lds, std::span<const std::byte> kernarg,
            const Options& options)
-      : arguments_(memory, {kernarg.begin(), kernarg.end()}, "kernel arguments"),
+      : complete_(with_hidden_arguments(kernel, grid, block, dynamic_lds, kernarg)),
+        arguments_(memory, complete_, "kernel arguments"),
         packet_(memory,
                 dispatch_packet(kernel, grid, block, kernel.static_lds + dynamic_lds,
                                 arguments_.address),
@@ -127,7 +130,7 @@ class Dispatch {
     launch.limits = RegisterLimits::of(kernel);
     launch.grid = grid;
     launch.block = block;
-    launch.kernarg_bytes = kernarg;
+    launch.kernarg_bytes = complete_;
     launch.options = options;
     launch.kernarg = arguments_.address;
     launch.dispatch_packet = packet_.address;
@@ -136,6 +139,7 @@ class Dispatch {
   uint32_t workgroups() const { return launch.grid[0] * launch.grid[1] * launch.grid[2]; }
 
  private:
+  std::vector<std::byte> complete_;  // the arguments, hidden ones included
   Mapped arguments_, packet_;
   Synchronisation synchronisation_;
 

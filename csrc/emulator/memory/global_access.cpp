@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "machine/hidden_arguments.hpp"
+
 namespace hk::emulator {
 
 std::byte* GlobalAccess::at(Address address, uint32_t bytes, int lane) {
@@ -11,6 +13,8 @@ std::byte* GlobalAccess::at(Address address, uint32_t bytes, int lane) {
     if (last_)
       what += ": '" + last_->name + "' has " + std::to_string(last_->bytes) + " bytes, this is " +
               std::to_string(int64_t(address - last_->address)) + " from its begin";
+    if (const char* absent = absent_at(address))
+      what += std::string(": the emulator does not provide ") + absent;
     group_.findings.add("out-of-bounds", what, {index_, -1, wave_.index, lane, address});
     return nullptr;
   }

@@ -1,0 +1,172 @@
+"""Launches of a code object that is not ours: executed with every check, or timed by the clock.
+
+    gpu = EmulatedGpu("gfx950")
+    kernel = CodeObject.load(elf, elf).kernel("add_kernel")
+    done = gpu.launch(kernel, [16], 256, [x, y, out, 4096], dynamic_lds=0)
+    assert not done.findings
+
+Arguments are tensors, whose storages are mapped for the launch, and plain numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hk_backend.lab.timing import model
+from hk_backend.lab.timing.launch import Launch, trace
+
+if TYPE_CHECKING:
+    from hk_backend import _emulator
+    from hk_backend.lab.timing.model import Modelled
+
+PAIRS = 10
+"""Number of pairs of neighbouring workgroups that are traced in a launch of unknown work."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Work of each workgroup of a launch, and the workgroups to trace (see `timing.launch`)."""
+
+    work: NDArray[np.float64]
+    samples: Sequence[int]
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+def evenly(workgroups: int) -> Sampled:
+    """Pairs of neighbours, spread evenly over a grid of which nothing is known.
+
+    Between them time is linear in the workgroup's number. Neighbours usually share operands, which
+    the second one then finds in the L2 cache.
+    """
+    work = np.arange(workgroups) // 2 * 2.0
+    firsts = np.linspace(0, max(workgroups - 2, 0), min(PAIRS, -(-workgroups // 2)))
+    even = (firsts.round().astype(int) // 2 * 2).tolist()
+    samples = {number for first in even for number in (first, first + 1) if number < workgroups}
+    return Sampled(work, sorted(samples))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A launch that was executed, or timed; a timed one has no findings."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: int
+    findings: Sequence[_emulator.Finding] = ()
+    counters: _emulator.Counters | None = None
+    modelled: Modelled | None = None
+
+
+@dataclass
+class EmulatedGpu:
+    """A GPU that executes kernels on the CPU's tensors.
+
+    Args:
+        arch: gfx942 or gfx950.
+        seed: seed for the order of waves and workgroups; 0: workgroups in their order.
+    """
+
+    arch: str
+    seed: int = 1
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    machine: _emulator.Machine = field(init=False)
+
+    def __post_init__(self) -> None:
+        from hk_backend import _emulator
+
+        self.machine = _emulator.Machine(self.arch)
+
+    def launch(
+        self,
+        kernel: _emulator.Kernel,
+        grid: Sequence[int],
+        block: int,
+        arguments: Sequence[Any],
+        dynamic_lds: int = 0,
+    ) -> Ran:
+        """Execute a kernel with every check on.
+
+        Args:
+            grid: number of workgroups in one to three dimensions.
+            block: number of work-items of a workgroup.
+            arguments: one for each declared argument: tensor, int, float, None, or bytes.
+
+        Raises `ValueError` for an argument that does not fit, and for a kernel that needs what the
+        emulator lacks.
+        """
+        with self._mapped(arguments) as values:
+            report = self.machine.launch(
+                kernel,
+                list(grid),
+                [block],
+                values,
+                dynamic_lds=dynamic_lds,
+                seed=self.seed,
+                threads=self.threads,
+            )
+        return Ran(kernel.name, tuple(grid), block, report.findings, report.counters)
+
+    def time(
+        self,
+        kernel: _emulator.Kernel,
+        grid: Sequence[int],
+        block: int,
+        arguments: Sequence[Any],
+        dynamic_lds: int = 0,
+        sampled: Sampled | None = None,
+    ) -> Ran:
+        """Model how long a kernel takes; only the traced workgroups are executed.
+
+        Args:
+            sampled: the launch's work, if it is known; otherwise the grid is sampled evenly.
+
+        Raises `RuntimeError` if a traced workgroup cannot run to its end.
+        """
+        chosen = sampled or evenly(int(np.prod(grid)))
+        with self._mapped(arguments) as values:
+            launch = Launch(
+                self.machine,
+                kernel,
+                list(grid),
+                block,
+                values,
+                dynamic_lds,
+                chosen.work,
+                chosen.samples,
+                chosen.flops,
+                chosen.bytes,
+            )
+            modelled = model.time(trace(launch, self.threads))
+        return Ran(kernel.name, tuple(grid), block, modelled=modelled)
+
+    @contextmanager
+    def _mapped(self, arguments: Sequence[Any]) -> Iterator[list[Any]]:
+        """The arguments with addresses in place of tensors; the memory is mapped meanwhile."""
+        regions: dict[int, int] = {}
+
+        def address(number: int, tensor: torch.Tensor) -> int:
+            storage = tensor.untyped_storage()
+            host = storage.data_ptr()
+            if not storage.nbytes():
+                return 0
+            if host not in regions:
+                regions[host] = self.machine.map(host, storage.nbytes(), f"argument {number}")
+            return regions[host] + tensor.data_ptr() - host
+
+        try:
+            yield [
+                address(number, value) if isinstance(value, torch.Tensor) else value
+                for number, value in enumerate(arguments)
+            ]
+        finally:
+            for region in regions.values():
+                self.machine.unmap(region)
