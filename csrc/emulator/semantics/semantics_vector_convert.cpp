@@ -95,6 +95,14 @@ void unpack_two_fp8(Wave& w, const Instruction& in) {
   write_row(w, in, 0, result[0]);
 }
 
+// The value of an fp8 code, times the power of two with the exponent of `scale`.
+template <Format F>
+float scaled_fp8(u32 code, u32 scale) {
+  const int exponent = int(scale >> 23 & 255);
+  return exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                         : std::ldexp(widen<F>(code & 255), exponent - 127);
+}
+
 // Unpacks two fp8 from the half of src that op_sel bit 0 names. Multiplies them by the power of two
 // with the exponent of the second source (CDNA4 ISA, V_CVT_SCALEF32_PK_*).
 template <Format F, Format kTo>
@@ -102,15 +110,23 @@ void unpack_two_scaled_fp8(Wave& w, const Instruction& in) {
   const int half = in.op_sel & 1;
   Row result;
   for_lanes<u32, u32>(w, in, [&](int lane, u32 a, u32 scale) {
-    const int exponent = int(scale >> 23 & 255);
     const auto scaled = [&](u32 code) {
-      const float exact = exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
-                                          : std::ldexp(widen<F>(code & 255), exponent - 127);
-      return narrow<kTo>(exact) & 0xffffu;
+      return narrow<kTo>(scaled_fp8<F>(code, scale)) & 0xffffu;
     };
     result.lane[lane] = scaled(a >> 16 * half) | scaled(a >> (16 * half + 8)) << 16;
   });
   write_row(w, in, 0, result);
+}
+template <Format F>
+void unpack_two_scaled_fp8_to_f32(Wave& w, const Instruction& in) {
+  const int half = in.op_sel & 1;
+  Row result[2];
+  for_lanes<u32, u32>(w, in, [&](int lane, u32 a, u32 scale) {
+    result[0].lane[lane] = as_bits(scaled_fp8<F>(a >> 16 * half, scale));
+    result[1].lane[lane] = as_bits(scaled_fp8<F>(a >> (16 * half + 8), scale));
+  });
+  write_row(w, in, 1, result[1]);
+  write_row(w, in, 0, result[0]);
 }
 
 template <Format kFp8Format, Format kBf8Format>
@@ -199,6 +215,8 @@ void add_packs(Semantics& all) {
 }
 
 void add_gfx950(Semantics& all) {
+  all["v_cvt_scalef32_pk_f32_fp8"] = unpack_two_scaled_fp8_to_f32<kFp8>;
+  all["v_cvt_scalef32_pk_f32_bf8"] = unpack_two_scaled_fp8_to_f32<kBf8>;
   all["v_cvt_scalef32_pk_bf16_fp8"] = unpack_two_scaled_fp8<kFp8, kBf16>;
   all["v_cvt_scalef32_pk_bf16_bf8"] = unpack_two_scaled_fp8<kBf8, kBf16>;
   all["v_cvt_scalef32_pk_f16_fp8"] = unpack_two_scaled_fp8<kFp8, kF16>;

@@ -1,0 +1,13 @@
+"""The engines' own GPU kernels beside HK's: the code that a user runs who does not install HK.
+
+They are compiled from the installed engine by Triton, executed in the emulator on the same inputs
+as HK's kernels, held against the same reference, and timed by the same clock.
+
+`vllm_platform`: makes vLLM choose what it chooses on an AMD GPU.
+`batches`, `layers`: the inputs, and the float64 results to compare with.
+`vllm_attention`, `vllm_linear`, `sglang_attention`: the kernels, one `Stock...` for each.
+`ours`: HK's results and modelled times for the same inputs.
+`comparison`: rows of `hk-backend bench gpu --against stock`.
+
+Only this room of hk_backend imports engines, and nothing but its command imports this room.
+"""

@@ -1,0 +1,61 @@
+"""Kernels of stock that compute prefill attention: executed, and timed by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hk_backend.lab.foreign.launch import Sampled
+from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.stock.batches import Batch, error_of
+from hk_backend.lab.timing.launch import spread
+from hk_backend.terms.attention_arguments import AttentionArguments
+
+AMOUNTS = 8
+"""Number of different amounts of work that are traced in a launch."""
+
+
+@dataclass(frozen=True)
+class StockAttention:
+    """A kernel of an engine for prefill attention.
+
+    Args:
+        name: the engine and its backend, as a user chooses them.
+        layout: layout of the cache, one of `batches`.
+        run: calls the engine's function, which launches the kernel and writes `out`.
+        work: work of each workgroup of the launch, by grid; any unit.
+        near: distance in the grid of two workgroups that read the same keys.
+        refuses: why the kernel does not take a batch; empty: it does.
+    """
+
+    name: str
+    layout: str
+    run: Callable[[AttentionArguments], None]
+    work: Callable[[Batch, Sequence[int]], NDArray[np.float64]]
+    near: Callable[[Sequence[int]], int]
+    refuses: Callable[[Batch], str] = lambda batch: ""
+
+    def error(self, batch: Batch) -> float:
+        """The error of the kernel's result (`batches.error_of`), executed with every check."""
+        given = batch.arguments(self.layout)
+        self.run(given)
+        return error_of(given.out, given)
+
+    def microseconds(self, gpu: TritonGpu, batch: Batch) -> float:
+        """Modelled time of the kernel's launches in a stream."""
+
+        def sampled(grid: Sequence[int]) -> Sampled:
+            work = self.work(batch, grid)
+            samples = spread(work, AMOUNTS)
+            near = self.near(grid)
+            more = [number + near for number in samples if number + near < len(work)]
+            return Sampled(work, sorted({*samples, *more}), batch.flops)
+
+        given, first = batch.arguments(self.layout, seed=None), len(gpu.launches)
+        with gpu.timing(sampled):
+            self.run(given)
+        modelled = [launch.modelled for launch in gpu.launches[first:]]
+        return sum(found.stream_microseconds for found in modelled if found)

@@ -1,0 +1,158 @@
+"""vLLM's Triton attention: the kernels of TRITON_ATTN and of ROCM_ATTN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hk_backend.lab.stock.attention import StockAttention
+from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch
+from hk_backend.terms.attention_arguments import AttentionArguments
+
+UNIFIED_ROWS = 16
+"""Rows of a workgroup of TRITON_ATTN: tokens times the query heads of a KV head."""
+UNIFIED_KEYS = 32
+"""Keys in a step of its loop, with prefill in bf16 (`_get_tile_size`)."""
+PREFIX_ROWS, PREFIX_KEYS = 128, 64
+"""Tokens of a workgroup of ROCM_ATTN's prefill kernel, and keys in a step of its loop."""
+
+
+def run_unified(given: AttentionArguments) -> None:
+    """Attention as TRITON_ATTN calls it for a step with prompts (v1/attention/backends)."""
+    module = import_module("vllm.v1.attention.ops.triton_unified_attention")
+    assert given.paged_kv is not None
+    assert given.seq_lens is not None
+    ones = torch.ones(len(given.seq_lens), given.paged_kv.num_kv_heads)
+    scaled = isinstance(given.k_scale, torch.Tensor)
+    k_descale, v_descale = (
+        (scale * ones if scaled else ones) for scale in (given.k_scale, given.v_scale)
+    )
+    window = given.sliding_window
+    modes = import_module("vllm.v1.kv_cache_interface").KVQuantMode
+    module.unified_attention(
+        q=given.query,
+        k=given.paged_kv.key.tensor,
+        v=given.paged_kv.value.tensor,
+        out=given.out,
+        cu_seqlens_q=given.query_start_loc,
+        max_seqlen_q=int(given.query_start_loc.diff().max()),
+        seqused_k=given.seq_lens,
+        max_seqlen_k=int(given.seq_lens.max()),
+        softmax_scale=given.query.shape[2] ** -0.5,
+        causal=True,
+        window_size=(window - 1, 0) if window else (-1, -1),
+        block_table=given.block_table,
+        softcap=given.logits_soft_cap or 0,
+        q_descale=None,
+        k_descale=k_descale,
+        v_descale=v_descale,
+        sinks=given.sinks,
+        **({"kv_quant_mode": modes.FP8_PER_TENSOR} if scaled else {}),
+    )
+
+
+def unified_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
+    """Steps of each workgroup of TRITON_ATTN: blocks of tokens, then KV heads.
+
+    Each request has a block more than it may need, since the host does not know the lengths.
+    """
+    tokens = UNIFIED_ROWS // (batch.heads // batch.kv_heads)
+    steps = np.zeros(grid[0])
+    start = 0
+    for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
+        first = start // tokens + request
+        begins = np.arange(0, new, tokens)
+        steps[first : first + len(begins)] = _steps(batch, begins, tokens, new, total, UNIFIED_KEYS)
+        start += new
+    return np.tile(steps, grid[1])
+
+
+def _steps(
+    batch: Batch, begins: NDArray[np.int64], tokens: int, new: int, total: int, keys: int
+) -> NDArray[np.float64]:
+    """Steps of workgroups whose first tokens of a request are `begins`."""
+    last = total - new + np.minimum(begins + tokens, new)
+    first = np.maximum(total - new + begins - batch.window + 1, 0) if batch.window else 0
+    return np.asarray(np.ceil(last / keys) - np.floor(first / keys), dtype=np.float64)
+
+
+def run_prefix_prefill(given: AttentionArguments) -> None:
+    """Prefill as ROCM_ATTN calls it; the new keys lie in the cache and beside it."""
+    module = import_module("vllm.v1.attention.ops.prefix_prefill")
+    assert given.paged_kv is not None
+    assert given.seq_lens is not None
+    keys, values = _new_tokens(given)
+    fp8 = given.paged_kv.dtype != torch.bfloat16
+    one = torch.ones(1)
+    module.context_attention_fwd(
+        given.query,
+        keys,
+        values,
+        given.out,
+        "fp8" if fp8 else "auto",
+        given.paged_kv.key.tensor,
+        given.paged_kv.value.tensor,
+        given.block_table,
+        given.query_start_loc,
+        given.seq_lens,
+        int(given.seq_lens.max()),
+        int(given.query_start_loc.diff().max()),
+        given.k_scale if fp8 else one,
+        given.v_scale if fp8 else one,
+        sliding_window=given.sliding_window or 0,
+        sm_scale=given.query.shape[2] ** -0.5,
+        sinks=given.sinks,
+    )
+
+
+def _new_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of the new tokens, as the engine has them before it writes the cache."""
+    from hk_backend.reference.attention import gather_paged
+
+    cache = given.paged_kv
+    assert cache is not None
+    assert given.block_table is not None
+    assert given.seq_lens is not None
+    new = given.query_start_loc.diff().tolist()
+    both: list[torch.Tensor] = []
+    for view, scale in ((cache.key, given.k_scale), (cache.value, given.v_scale)):
+        own = [
+            gather_paged(view, cache, blocks, length)[length - count :]
+            for blocks, length, count in zip(
+                given.block_table, given.seq_lens.tolist(), new, strict=True
+            )
+        ]
+        both.append((torch.cat(own).float() * scale).bfloat16())
+    return both[0], both[1]
+
+
+def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
+    """Steps of each workgroup of ROCM_ATTN's kernel: requests, then heads, then blocks of tokens."""
+    steps = np.zeros((grid[2], 1, grid[0]))
+    for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
+        begins = np.arange(0, new, PREFIX_ROWS)
+        steps[: len(begins), 0, request] = _steps(
+            batch, begins, PREFIX_ROWS, new, total, PREFIX_KEYS
+        )
+    return np.broadcast_to(steps, (grid[2], grid[1], grid[0])).reshape(-1)
+
+
+def _refuses_prefix(batch: Batch) -> str:
+    return "it has no soft caps" if batch.soft_cap else ""
+
+
+KERNELS = (
+    StockAttention("vLLM TRITON_ATTN", ROWS, run_unified, unified_work, lambda grid: 1),
+    StockAttention(
+        "vLLM ROCM_ATTN",
+        SPLIT,
+        run_prefix_prefill,
+        prefix_work,
+        lambda grid: grid[0],
+        _refuses_prefix,
+    ),
+)

@@ -1,0 +1,48 @@
+"""vLLM's Triton products: FP8 with scales, and its batch-invariant product of bf16."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import torch
+
+from hk_backend.lab.stock.layers import BLOCK, Operands
+from hk_backend.lab.stock.linear import StockLinear
+
+QUANTISED = "vllm.model_executor.layers.quantization"
+
+
+def run_scaled_mm(of: Operands) -> torch.Tensor:
+    """`triton_scaled_mm`: scales of tensors, or of tokens and channels."""
+    module = import_module(f"{QUANTISED}.compressed_tensors.triton_scaled_mm")
+    out: torch.Tensor = module.triton_scaled_mm(
+        of.x, of.weight.t(), of.x_scale, of.weight_scale, torch.bfloat16
+    )
+    return out
+
+
+def run_block_scaled_mm(of: Operands) -> torch.Tensor:
+    """`w8a8_triton_block_scaled_mm`, with the configuration that vLLM ships for the shape."""
+    module = import_module(f"{QUANTISED}.utils.fp8_utils")
+    out: torch.Tensor = module.w8a8_triton_block_scaled_mm(
+        of.x, of.weight, of.x_scale, of.weight_scale, [BLOCK, BLOCK], torch.bfloat16
+    )
+    return out
+
+
+def run_matmul(of: Operands) -> torch.Tensor:
+    """`matmul_persistent`, which vLLM takes for batch-invariant results."""
+    module = import_module("vllm.model_executor.determinism.batch_invariant")
+    platform = import_module("vllm.platforms").current_platform
+    triton = import_module("triton.runtime")
+    units = triton.driver.active.utils.get_device_properties(0)["multiprocessor_count"]
+    type(platform).num_compute_units = classmethod(lambda cls, device_id=0: units)
+    out: torch.Tensor = module.matmul_persistent(of.x, of.weight.t())
+    return out
+
+
+KERNELS = (
+    StockLinear("vLLM triton_scaled_mm", ("fp8_tensor", "fp8_channel"), run_scaled_mm),
+    StockLinear("vLLM block_scaled_mm", ("fp8_block",), run_block_scaled_mm),
+    StockLinear("vLLM matmul_persistent", ("bf16",), run_matmul),
+)
