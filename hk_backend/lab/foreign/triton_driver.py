@@ -46,7 +46,7 @@ class TritonGpu:
     """The GPU that Triton's kernels run on.
 
     Attributes:
-        launches: launches in their order, executed or timed.
+        launches: executed launches in their order.
         strict: whether a launch with findings raises `KernelFinding`, after it is recorded.
     """
 
@@ -64,29 +64,28 @@ class TritonGpu:
         return self.gpu.arch
 
     @contextmanager
-    def timing(self, samples: Callable[[Sequence[int]], Sampled] | None = None) -> Iterator[None]:
-        """Time launches by the clock, instead of executing them.
+    def timing(
+        self, samples: Callable[[Sequence[int]], Sampled] | None = None
+    ) -> Iterator[list[Ran]]:
+        """Time launches by the clock, instead of executing them; yields the list of them.
 
         Args:
             samples: the work of a launch by its grid; by default the grid is sampled evenly.
         """
-        before = self._timing, self._samples
-        self._timing, self._samples = True, samples
+        before = self._timing, self._samples, self.launches
+        self._timing, self._samples, self.launches = True, samples, []
         try:
-            yield
+            yield self.launches
         finally:
-            self._timing, self._samples = before
+            self._timing, self._samples, self.launches = before
 
     def benchmark(
         self, call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **__: Any
     ) -> float | list[float]:
         """Modelled milliseconds of `call`: Triton's `do_bench` by the clock, for its autotuner."""
-        first = len(self.launches)
-        with self.timing():
+        with self.timing() as launches:
             call()
-        modelled = [launch.modelled for launch in self.launches[first:]]
-        del self.launches[first:]
-        took = sum(found.microseconds for found in modelled if found) / 1e3
+        took = sum(each.modelled.microseconds for each in launches if each.modelled) / 1e3
         return [took] * len(quantiles) if quantiles else took
 
     def run(

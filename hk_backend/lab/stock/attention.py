@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hk_backend.lab.foreign.launch import Sampled
 from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock.batches import Batch, error_of
+from hk_backend.lab.stock.kernel import launch_apart
 from hk_backend.lab.timing.launch import spread
 from hk_backend.terms.attention_arguments import AttentionArguments
 
@@ -20,7 +21,7 @@ AMOUNTS = 8
 
 @dataclass(frozen=True)
 class StockAttention:
-    """A kernel of an engine for prefill attention.
+    """A kernel of an engine for prefill attention (`Kernel` of a `Batch`).
 
     Args:
         name: the engine and its backend, as a user chooses them.
@@ -28,34 +29,34 @@ class StockAttention:
         run: calls the engine's function, which launches the kernel and writes `out`.
         work: work of each workgroup of the launch, by grid; any unit.
         near: distance in the grid of two workgroups that read the same keys.
-        refuses: why the kernel does not take a batch; empty: it does.
+        lacks: why the kernel does not take a batch; empty: it does.
     """
 
+    gpu: TritonGpu
     name: str
     layout: str
     run: Callable[[AttentionArguments], None]
     work: Callable[[Batch, Sequence[int]], NDArray[np.float64]]
     near: Callable[[Sequence[int]], int]
-    refuses: Callable[[Batch], str] = lambda batch: ""
+    lacks: Callable[[Batch], str] = lambda batch: ""
 
-    def error(self, batch: Batch) -> float:
-        """The error of the kernel's result (`batches.error_of`), executed with every check."""
-        given = batch.arguments(self.layout)
+    def refuses(self, of: Batch) -> str:
+        return self.lacks(of)
+
+    def error(self, of: Batch) -> float:
+        given = of.arguments(self.layout)
         self.run(given)
         return error_of(given.out, given)
 
-    def microseconds(self, gpu: TritonGpu, batch: Batch) -> float:
-        """Modelled time of the kernel's launches in a stream."""
-
+    def microseconds(self, of: Batch) -> float:
         def sampled(grid: Sequence[int]) -> Sampled:
-            work = self.work(batch, grid)
+            work = self.work(of, grid)
             samples = spread(work, AMOUNTS)
             near = self.near(grid)
             more = [number + near for number in samples if number + near < len(work)]
-            return Sampled(work, sorted({*samples, *more}), batch.flops)
+            return Sampled(work, sorted({*samples, *more}), of.flops)
 
-        given, first = batch.arguments(self.layout, seed=None), len(gpu.launches)
-        with gpu.timing(sampled):
+        given = of.arguments(self.layout, seed=None)
+        with self.gpu.timing(sampled) as launches:
             self.run(given)
-        modelled = [launch.modelled for launch in gpu.launches[first:]]
-        return sum(found.stream_microseconds for found in modelled if found)
+        return sum(launch_apart(each.modelled) for each in launches if each.modelled)

@@ -118,14 +118,13 @@ def _cache(keys: torch.Tensor, values: torch.Tensor, layout: str) -> PagedKV:
 
 
 def error_of(out: torch.Tensor, given: AttentionArguments) -> float:
-    """The largest error of `out`, in units of the sum of weights times absolute values.
+    """The largest error of `out`, over the largest one that a right result may have.
 
-    Compares with the definition in float64; a NaN counts as infinite. Up to `MOST_ERROR` a result
-    is right.
+    Compares with the definition in float64; a NaN counts as infinite.
     """
     expected, _ = reference.attention_prefill(given)
     mass, _ = reference.attention_prefill(_with_absolute_values(given))
-    error = ((out.double() - expected).abs() / mass.clamp_min(1e-30)).max()
+    error = ((out.double() - expected).abs() / mass.clamp_min(1e-30)).max() / MOST_ERROR
     return float(torch.where(error.isnan(), torch.inf, error))
 
 

@@ -106,12 +106,11 @@ class Operands:
         )
 
     def error_of(self, out: torch.Tensor) -> float:
-        """The largest error of `out`, in units of the sum of absolute products.
+        """The largest error of `out`, over the largest one that a right result may have.
 
-        Compares with the definition in float64; a NaN counts as infinite. Up to `MOST_ERROR` a
-        result is right.
+        Compares with the definition in float64; a NaN counts as infinite.
         """
         x, weight = self.values
         mass = (x.abs() @ weight.abs().T).clamp_min(1e-30)
-        error = ((out.double() - x @ weight.T).abs() / mass).max()
+        error = ((out.double() - x @ weight.T).abs() / mass).max() / MOST_ERROR
         return float(torch.where(error.isnan(), torch.inf, error))

@@ -10,6 +10,7 @@ import torch
 
 from hk_backend.lab.foreign.launch import Sampled
 from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.stock.kernel import launch_apart
 from hk_backend.lab.stock.layers import Layer, Operands
 
 SAMPLES = 4
@@ -18,7 +19,7 @@ SAMPLES = 4
 
 @dataclass(frozen=True)
 class StockLinear:
-    """A kernel of an engine for linear layers.
+    """A kernel of an engine for linear layers (`Kernel` of a `Layer`).
 
     Args:
         name: the engine and the kernel's own name.
@@ -26,28 +27,24 @@ class StockLinear:
         run: calls the engine's function, which launches the kernel and returns `[m, n]`.
     """
 
+    gpu: TritonGpu
     name: str
     formats: Collection[str]
     run: Callable[[Operands], torch.Tensor]
 
-    def refuses(self, layer: Layer) -> str:
-        """Why the kernel does not take a layer; empty: it does."""
-        return "" if layer.format in self.formats else f"it does not multiply {layer.format}"
+    def refuses(self, of: Layer) -> str:
+        return "" if of.format in self.formats else f"it does not multiply {of.format}"
 
-    def error(self, layer: Layer) -> float:
-        """The error of the kernel's result (`Operands.error_of`), executed with every check."""
-        operands = layer.operands()
+    def error(self, of: Layer) -> float:
+        operands = of.operands()
         return operands.error_of(self.run(operands))
 
-    def microseconds(self, gpu: TritonGpu, layer: Layer) -> float:
-        """Modelled time of the kernel's launches in a stream."""
-
+    def microseconds(self, of: Layer) -> float:
         def sampled(grid: Sequence[int]) -> Sampled:
             count = int(np.prod(grid))
-            return Sampled(np.ones(count), range(min(SAMPLES, count)), layer.flops, layer.bytes)
+            return Sampled(np.ones(count), range(min(SAMPLES, count)), of.flops, of.bytes)
 
-        operands, first = layer.operands(seed=None), len(gpu.launches)
-        with gpu.timing(sampled):
+        operands = of.operands(seed=None)
+        with self.gpu.timing(sampled) as launches:
             self.run(operands)
-        modelled = [launch.modelled for launch in gpu.launches[first:]]
-        return sum(found.stream_microseconds for found in modelled if found)
+        return sum(launch_apart(each.modelled) for each in launches if each.modelled)

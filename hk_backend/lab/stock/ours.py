@@ -3,54 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 
-from hk_backend import ops
+from hk_backend import _emulator, ops
 from hk_backend.devices import always
 from hk_backend.devices.hip.attention_launch import prepare
 from hk_backend.devices.hip.attention_parts import kernels_of
 from hk_backend.devices.hip.dealing import DealtLayer
 from hk_backend.devices.hip.emulated import emulated_device
-from hk_backend.kernels import Catalogue, CodeObjectError, catalogue
+from hk_backend.kernels import CodeObjectError, catalogue
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_operands import LAYERS, family
-from hk_backend.lab.bench.gemm.timers import Clock, Problem
-from hk_backend.lab.stock import batches
-from hk_backend.lab.stock.batches import ROWS, Batch
+from hk_backend.lab.stock.batches import Batch, error_of
+from hk_backend.lab.stock.kernel import launch_apart
 from hk_backend.lab.stock.layers import Layer
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import Launch, trace
 from hk_backend.lab.timing.workloads import attention_merge as merge
 from hk_backend.lab.timing.workloads import attention_prefill as attention
+from hk_backend.lab.timing.workloads import gemm
+
+NAME = "HK"
 
 
 @dataclass(frozen=True)
-class Ours:
-    """HK on one emulated GPU. Raises `CodeObjectError` for an arch without kernels."""
+class OurAttention:
+    """HK's attention over a cache of this layout (`Kernel` of a `Batch`)."""
 
     arch: str
+    layout: str
+    name: str = NAME
 
-    @cached_property
-    def clock(self) -> Clock:
-        return Clock(self.arch, 1)
-
-    @cached_property
-    def kernels(self) -> Catalogue:
-        return catalogue(self.arch)
-
-    def refuses_attention(self, batch: Batch, layout: str) -> str:
-        """Why HK leaves a batch to the engine; empty: it serves it."""
+    def refuses(self, of: Batch) -> str:
         try:
-            prepare(batch.arguments(layout, seed=None), self.kernels)
+            prepare(of.arguments(self.layout, seed=None), catalogue(self.arch))
         except (ValueError, CodeObjectError) as error:
             return str(error)
         return ""
 
-    def attention_error(self, batch: Batch, layout: str = ROWS) -> float:
-        """The error of HK's result (`batches.error_of`), executed with every check."""
-        given = batch.arguments(layout)
+    def error(self, of: Batch) -> float:
+        given = of.arguments(self.layout)
         with always(emulated_device(self.arch)):
             ops.attention_prefill(
                 given.query,
@@ -66,53 +59,62 @@ class Ours:
                 max_seq_len=given.max_seq_len,
                 out=given.out,
             )
-        return batches.error_of(given.out, given)
+        return error_of(given.out, given)
 
-    def attention_microseconds(self, batch: Batch, layout: str = ROWS) -> float:
-        """Modelled time of the launches that the planner chooses, one after the other."""
-        return sum(_stream_microseconds(launch) for launch in self._attention(batch, layout))
+    def microseconds(self, of: Batch) -> float:
+        return sum(_microseconds(launch) for launch in self._planned(of))
 
-    def _attention(self, batch: Batch, layout: str) -> list[Launch]:
-        """The launch over whole keys; or that over parts of the keys, and the merge."""
-        call = prepare(batch.arguments(layout, seed=None), self.kernels)
-        shared = kernels_of(call, self.kernels)
-        layer = DealtLayer.of(call, self.clock.compute_units, parts=shared is not None)
-        tokens, requests = sum(batch.queries), len(batch.queries)
-        choice = layer.choose(tokens, requests, max(batch.keys))
-        shape = attention.Shape(
-            batch.queries,
-            batch.keys,
-            batch.heads,
-            batch.kv_heads,
-            block_size=batch.page,
-            window=batch.window,
-        )
-        if choice.parts.number == 1 or shared is None:
+    def _planned(self, of: Batch) -> list[Launch]:
+        """The planner's launch over whole keys; or that over parts of the keys, and the merge."""
+        kernels = catalogue(self.arch)
+        call = prepare(of.arguments(self.layout, seed=None), kernels)
+        shared = kernels_of(call, kernels)
+        layer = DealtLayer.of(call, _compute_units(self.arch), parts=shared is not None)
+        tokens = sum(of.queries)
+        choice = layer.choose(tokens, len(of.queries), max(of.keys))
+        sizes = of.heads, of.kv_heads
+        shape = attention.Shape(of.queries, of.keys, *sizes, block_size=of.page, window=of.window)
+        number = choice.parts.number
+        if number == 1 or shared is None:
             (entry,) = (kernel for kernel in call.kernels if kernel.tile.rows == choice.rows)
             return [attention.launch(entry, shape)]
         parts, joins = shared
-        number = choice.parts.number
-        joined = merge.Shape(tokens, batch.heads, number)
+        joined = merge.Shape(tokens, of.heads, number)
         return [
             attention.launch(parts[0], replace(shape, parts=number)),
             merge.launch(joins[0], joined),
         ]
 
-    def linear_error(self, layer: Layer) -> float:
-        """The error of HK's result (`Operands.error_of`), executed with every check."""
-        operands = layer.operands()
+
+@dataclass(frozen=True)
+class OurLinear:
+    """HK's product of quantised operands (`Kernel` of a `Layer`)."""
+
+    arch: str
+    name: str = NAME
+
+    def refuses(self, of: Layer) -> str:
+        found = family(catalogue(self.arch), LAYERS[of.format])
+        return "" if found else f"no kernel multiplies {of.format}"
+
+    def error(self, of: Layer) -> float:
+        operands = of.operands()
         with always(emulated_device(self.arch)):
-            out = ops.linear(
-                operands.x, operands.packed(), None, torch.bfloat16, operands.x_scale
-            )
+            weight = operands.packed()
+            out = ops.linear(operands.x, weight, None, torch.bfloat16, operands.x_scale)
         return operands.error_of(out)
 
-    def linear_microseconds(self, layer: Layer) -> float:
-        """Modelled time of the planned launch of the product, without the quantiser."""
-        of, sizes = LAYERS[layer.format], (layer.m, layer.n, layer.k)
-        choice = planned(family(self.kernels, of), *sizes, self.clock.compute_units)
-        return self.clock.microseconds(choice.entry, choice.splits, Problem(of, *sizes))
+    def microseconds(self, of: Layer) -> float:
+        kernels = family(catalogue(self.arch), LAYERS[of.format])
+        choice = planned(kernels, of.m, of.n, of.k, _compute_units(self.arch))
+        return _microseconds(
+            gemm.launch(choice.entry, gemm.Shape(of.m, of.n, of.k, choice.splits))
+        )
 
 
-def _stream_microseconds(launch: Launch) -> float:
-    return float(model.time(trace(launch)).stream_microseconds)
+def _compute_units(arch: str) -> int:
+    return int(_emulator.TimingParameters(arch)["compute_units"])
+
+
+def _microseconds(launch: Launch) -> float:
+    return launch_apart(model.time(trace(launch)))

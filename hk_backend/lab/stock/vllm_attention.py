@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock.attention import StockAttention
 from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -141,18 +142,21 @@ def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
     return np.broadcast_to(steps, (grid[2], grid[1], grid[0])).reshape(-1)
 
 
-def _refuses_prefix(batch: Batch) -> str:
+def _lacks_in_prefix(batch: Batch) -> str:
     return "it has no soft caps" if batch.soft_cap else ""
 
 
-KERNELS = (
-    StockAttention("vLLM TRITON_ATTN", ROWS, run_unified, unified_work, lambda grid: 1),
-    StockAttention(
-        "vLLM ROCM_ATTN",
-        SPLIT,
-        run_prefix_prefill,
-        prefix_work,
-        lambda grid: grid[0],
-        _refuses_prefix,
-    ),
-)
+def kernels(gpu: TritonGpu) -> list[StockAttention]:
+    """vLLM's kernels for prefill on an AMD GPU without AITER."""
+    return [
+        StockAttention(gpu, "vLLM TRITON_ATTN", ROWS, run_unified, unified_work, lambda grid: 1),
+        StockAttention(
+            gpu,
+            "vLLM ROCM_ATTN",
+            SPLIT,
+            run_prefix_prefill,
+            prefix_work,
+            lambda grid: grid[0],
+            _lacks_in_prefix,
+        ),
+    ]

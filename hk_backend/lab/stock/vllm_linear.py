@@ -6,6 +6,7 @@ from importlib import import_module
 
 import torch
 
+from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock.layers import BLOCK, Operands
 from hk_backend.lab.stock.linear import StockLinear
 
@@ -37,12 +38,15 @@ def run_matmul(of: Operands) -> torch.Tensor:
     triton = import_module("triton.runtime")
     units = triton.driver.active.utils.get_device_properties(0)["multiprocessor_count"]
     type(platform).num_compute_units = classmethod(lambda cls, device_id=0: units)
+    module._BLOCK_SIZES_RESOLVED = True  # else it asks the driver, for other dtypes than bf16
     out: torch.Tensor = module.matmul_persistent(of.x, of.weight.t())
     return out
 
 
-KERNELS = (
-    StockLinear("vLLM triton_scaled_mm", ("fp8_tensor", "fp8_channel"), run_scaled_mm),
-    StockLinear("vLLM block_scaled_mm", ("fp8_block",), run_block_scaled_mm),
-    StockLinear("vLLM matmul_persistent", ("bf16",), run_matmul),
-)
+def kernels(gpu: TritonGpu) -> list[StockLinear]:
+    """vLLM's products; a bf16 layer usually is hipBLASLt's, which cannot be compiled here."""
+    return [
+        StockLinear(gpu, "vLLM triton_scaled_mm", ("fp8_tensor", "fp8_channel"), run_scaled_mm),
+        StockLinear(gpu, "vLLM block_scaled_mm", ("fp8_block",), run_block_scaled_mm),
+        StockLinear(gpu, "vLLM matmul_persistent", ("bf16",), run_matmul),
+    ]

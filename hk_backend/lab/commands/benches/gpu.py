@@ -1,0 +1,81 @@
+"""`hk-backend bench gpu --against stock`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hk_backend.extras import missing
+from hk_backend.lab.commands import benchmark
+from hk_backend.terminal import errors
+from hk_backend.terminal.output import JsonFlag, progress
+
+if TYPE_CHECKING:
+    from hk_backend.lab.stock.comparison import Comparison
+
+
+class Against(str, Enum):
+    """Values of `--against`."""
+
+    stock = "stock"
+
+
+class Arch(str, Enum):
+    """Values of `--arch`."""
+
+    gfx942 = "gfx942"
+    gfx950 = "gfx950"
+
+
+def command(
+    against: Annotated[
+        Against, typer.Option(help="The Triton kernels of the engine that is installed here.")
+    ] = Against.stock,
+    arch: Annotated[Arch, typer.Option(help="Arch of the emulated GPU.")] = Arch.gfx950,
+    cases: Annotated[
+        str,
+        typer.Option(
+            help="Only cases that have these words, as in 'llama8b n4096,llama8b-qkv fp8_block'."
+        ),
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare HK's kernels with the engine's own: both are executed and timed by the clock.
+
+    Needs the extra `triton` in the engine's environment. Losses stand first.
+    Exit code 1 if a case could not be computed.
+    """
+    from hk_backend import __version__
+    from hk_backend.lab.timing.calibration import statement
+
+    sweep = _comparison(arch.value, cases)
+    environment = {
+        "gpu": f"{arch.value}, emulated",
+        "figures": statement("attention_prefill"),
+        "hk": __version__,
+    }
+    from hk_backend.lab.stock.comparison import TABLE
+
+    benchmark.run(sweep, environment, TABLE.print, as_json)
+
+
+def _comparison(arch: str, words: str) -> Comparison:
+    """The cases with the kernels of the engine; ends the command without an engine or Triton."""
+    from hk_backend.kernels import CodeObjectError, catalogue
+    from hk_backend.lab.stock import cases, engines
+    from hk_backend.lab.stock.comparison import Comparison
+
+    try:
+        chosen = cases.chosen_cases(words)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--cases") from None
+    with errors.in_one_line(progress, CodeObjectError, engines.NoEngine):
+        catalogue(arch)
+        try:
+            found = engines.kernels(arch)
+        except ModuleNotFoundError as error:
+            errors.say(progress, missing(error, "bench gpu --against stock", "triton"))
+            raise typer.Exit(1) from None
+    return Comparison(arch, chosen, found)

@@ -1,0 +1,113 @@
+"""Cases of `bench gpu --against stock`: layers of attention and of products, as models have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hk_backend.lab.bench.gemm.layers import MODELS, weights
+from hk_backend.lab.stock.batches import Batch
+from hk_backend.lab.stock.layers import FORMATS, Layer
+
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+TOKENS = 16384
+"""Tokens of a batch of prompts."""
+ROWS = (1, 16, 64, 256, 512, 2048, 8192)
+"""Rows of a linear layer."""
+RAGGED = (1893, 37, 512, 2210, 93, 764, 151, 1340, 29, 418, 3071, 226)
+"""Tokens of prompts in one step: lengths as chats have them."""
+CHUNK, CONTEXT = 2048, 6144
+"""New tokens of a long prompt's last chunk, and the tokens before them."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of a model on one GPU."""
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    window: int = 0
+    sinks: bool = False
+    soft_cap: float = 0.0
+    fp8: bool = False
+
+    def batch(self, queries: tuple[int, ...], keys: tuple[int, ...] = ()) -> Batch:
+        sizes = self.heads, self.kv_heads, self.head_size
+        return replace(
+            Batch(queries, keys or queries, *sizes),
+            window=self.window,
+            sinks=self.sinks,
+            soft_cap=self.soft_cap,
+            fp8=self.fp8,
+        )
+
+
+ATTENTION: Mapping[str, Attention] = {
+    "llama8b": Attention(32, 8, 128),
+    "llama70b": Attention(64, 8, 128),
+    "llama70b/tp8": Attention(8, 1, 128),
+    "llama8b-fp8-cache": Attention(32, 8, 128, fp8=True),
+    "qwen3-235b": Attention(64, 4, 128),
+    "gpt-oss-full": Attention(64, 8, 64, sinks=True),
+    "gpt-oss-window": Attention(64, 8, 64, window=128, sinks=True),
+    "d64": Attention(64, 8, 64),
+    "gemma2-9b": Attention(16, 8, 256, soft_cap=50.0),
+}
+"""Layers by name; `d64` is gpt-oss without its sinks."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the comparison: a batch of attention, or a linear layer."""
+
+    name: str
+    of: Batch | Layer
+
+    @property
+    def small(self) -> Batch | Layer:
+        """The same computation with few tokens, on which results are held against float64."""
+        if isinstance(self.of, Layer):
+            return Layer(self.of.format, min(self.of.m, 70), 272, 640)
+        group = self.of.heads // self.of.kv_heads
+        return replace(
+            self.of,
+            queries=(70, 33, 5),
+            keys=(70, 200, 5),
+            heads=2 * group,
+            kv_heads=2,
+            window=min(self.of.window, 48),
+        )
+
+
+def attention_cases() -> Iterator[Case]:
+    """Batches of prompts of one length, of ragged lengths, and the last chunk of a long prompt."""
+    for name, of in ATTENTION.items():
+        for length in LENGTHS:
+            yield Case(f"{name} n{length}", of.batch((length,) * (TOKENS // length)))
+        yield Case(f"{name} ragged", of.batch(RAGGED))
+        yield Case(f"{name} chunk", of.batch((CHUNK,), (CHUNK + CONTEXT,)))
+
+
+def linear_cases() -> Iterator[Case]:
+    """The layers of the Llamas in every format, for each number of rows."""
+    for model in MODELS:
+        for ranks in (1, 8) if model == "llama70b" else (1,):
+            for name, (n, k) in weights(model, ranks).items():
+                for format in FORMATS:
+                    for m in ROWS:
+                        yield Case(f"{name} {format} m{m}", Layer(format, m, n, k))
+
+
+def chosen_cases(words: str) -> list[Case]:
+    """The cases whose names have all words of a part of `words` between commas; all without words.
+
+    Raises `ValueError` for a part that selects nothing.
+    """
+    every = [*attention_cases(), *linear_cases()]
+    wanted = [set(part.split()) for part in words.split(",")]
+    for part in wanted:
+        if not any(part <= set(case.name.split()) for case in every):
+            valid = dict.fromkeys(word for case in every for word in case.name.split())
+            raise ValueError(f"{' '.join(sorted(part))!r} is no case; words: {', '.join(valid)}")
+    return [case for case in every if any(part <= set(case.name.split()) for part in wanted)]
