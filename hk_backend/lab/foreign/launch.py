@@ -47,7 +47,7 @@ def evenly(workgroups: int) -> Sampled:
     Between them time is linear in the workgroup's number. Neighbours usually share operands, which
     the second one then finds in the L2 cache.
     """
-    work = np.arange(workgroups) // 2 * 2.0
+    work = np.asarray(np.arange(workgroups) // 2 * 2, dtype=np.float64)
     firsts = np.linspace(0, max(workgroups - 2, 0), min(PAIRS, -(-workgroups // 2)))
     even = (firsts.round().astype(int) // 2 * 2).tolist()
     samples = {number for first in even for number in (first, first + 1) if number < workgroups}

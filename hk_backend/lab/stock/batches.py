@@ -1,4 +1,4 @@
-"""Batches of attention: their tensors, their float64 result, and the error that a kernel may have."""
+"""Batches of attention: their tensors, their float64 result, and the error of a kernel."""
 
 from __future__ import annotations
 

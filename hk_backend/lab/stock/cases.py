@@ -1,4 +1,4 @@
-"""Cases of `bench gpu --against stock`: layers of attention and of products, as models have them."""
+"""Cases of `bench gpu --against stock`: attention and linear layers, as models have them."""
 
 from __future__ import annotations
 

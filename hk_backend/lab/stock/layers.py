@@ -44,7 +44,7 @@ class Layer:
 
     def operands(self, seed: int | None = 0) -> Operands:
         """Random operands with a few outliers; zeros if `seed` is None."""
-        x, weight = (self._filled(rows, seed, number) for number, rows in enumerate((self.m, self.n)))
+        x, weight = self._filled(self.m, seed, 0), self._filled(self.n, seed, 1)
         if self.format == "bf16":
             return Operands(self, x, weight)
         if seed is None:

@@ -107,9 +107,7 @@ class OurLinear:
     def microseconds(self, of: Layer) -> float:
         kernels = family(catalogue(self.arch), LAYERS[of.format])
         choice = planned(kernels, of.m, of.n, of.k, _compute_units(self.arch))
-        return _microseconds(
-            gemm.launch(choice.entry, gemm.Shape(of.m, of.n, of.k, choice.splits))
-        )
+        return _microseconds(gemm.launch(choice.entry, gemm.Shape(of.m, of.n, of.k, choice.splits)))
 
 
 def _compute_units(arch: str) -> int:

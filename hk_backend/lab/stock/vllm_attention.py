@@ -132,7 +132,7 @@ def _new_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
-    """Steps of each workgroup of ROCM_ATTN's kernel: requests, then heads, then blocks of tokens."""
+    """Steps of each workgroup of ROCM_ATTN: requests, then heads, then blocks of tokens."""
     steps = np.zeros((grid[2], 1, grid[0]))
     for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
         begins = np.arange(0, new, PREFIX_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def run_block_scaled_mm(of: Operands) -> torch.Tensor:
 
 def run_matmul(of: Operands) -> torch.Tensor:
     """`matmul_persistent`, which vLLM takes for batch-invariant results."""
-    module = import_module("vllm.model_executor.determinism.batch_invariant")
+    module: Any = import_module("vllm.model_executor.determinism.batch_invariant")
     platform = import_module("vllm.platforms").current_platform
     triton = import_module("triton.runtime")
     units = triton.driver.active.utils.get_device_properties(0)["multiprocessor_count"]

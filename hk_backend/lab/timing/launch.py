@@ -28,7 +28,8 @@ class Launch:
     kernel: _emulator.Kernel
     grid: Sequence[int]
     block: int
-    arguments: bytes
+    arguments: bytes | Sequence[Any]
+    """Bytes of the kernel's arguments, or a value for each declared one."""
     dynamic_lds: int
     work: NDArray[np.float64]
     """Work of each workgroup in any unit, in the order of the grid.
