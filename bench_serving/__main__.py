@@ -228,6 +228,7 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
     from bench_serving import modelled, modelled_document, modelled_linear
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
+    from hk_backend.lab import document
 
     kernels = catalogue(modelled.ARCH)
     words = [part.strip() for part in cases.split(",")]
@@ -238,7 +239,7 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
         chosen = modelled.cases(kernels, others) if others or not cases else []
     except modelled.CaseError as error:
         raise typer.BadParameter(f"--cases: {error}") from None
-    with errors.in_one_line(console, modelled_document.DocumentError):
+    with errors.in_one_line(console, document.DocumentError):
         if chosen:
             rows = report.model(kernels, chosen, workers, out, _tell_aside)
             console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
@@ -246,7 +247,7 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
             failed = any(row.error for row in rows)
             if into:
                 text = modelled_document.kernels_text(rows)
-                modelled_document.put_into(into, modelled_document.KERNELS, text)
+                document.put_into(into, modelled_document.KERNELS, text)
         if not cases or modelled_linear.WORD in words:
             table = modelled_linear.model(kernels, workers, out, _tell_aside)
             console.print((out / "modelled_linear.md").read_text(), markup=False, soft_wrap=True)
@@ -254,7 +255,7 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
             failed = failed or any(row.error for row in table)
             if into:
                 text = modelled_document.linear_text(table)
-                modelled_document.put_into(into, modelled_document.LINEAR, text)
+                document.put_into(into, modelled_document.LINEAR, text)
     raise typer.Exit(1 if failed else 0)
 
 

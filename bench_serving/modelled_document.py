@@ -6,7 +6,6 @@ The complete tables are in the files that `modelled_report` and `modelled_linear
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import median
 
 from bench_serving.modelled import BASE, ModelledKernel
@@ -32,10 +31,6 @@ LINES = (
     "gemm bf16",
 )
 """Shapes and caches of the short table."""
-
-
-class DocumentError(ValueError):
-    """The document has no place for the tables."""
 
 
 def line_of(row: ModelledKernel) -> str:
@@ -131,16 +126,3 @@ def loss(row: compare.LaunchComparison) -> str:
     case, ratio = row.case, bold_below_one(row.ratios["HK/stock"])
     times = f"{row.microseconds:.4g} / {case.stock.microseconds:.4g} us"
     return f"{case.name}, M={case.m}: {times} = {ratio}"
-
-
-def put_into(document: Path, marks: tuple[str, str], text: str) -> None:
-    """Replace the text between two lines of a document.
-
-    Raises `DocumentError` if a line is missing.
-    """
-    first, last = marks
-    before, begin, rest = document.read_text().partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise DocumentError(f"{document}: no lines {first.strip()} and {last.strip()}")
-    document.write_text(f"{before}{first}\n{text}\n\n{last}{after}")

@@ -63,9 +63,12 @@ class Comparison:
 
     def summary(self, rows: Sequence[Measured]) -> str:
         """One line with the wins, losses and failures by the ratio of `column`."""
-        found = [row.ratios[self.column] for row in rows if not row.error]
+        good = [row.ratios[self.column] for row in rows if not row.error]
+        found = [ratio for ratio in good if not math.isnan(ratio)]
         wins = sum(value >= 1 for value in found)
-        line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(found)} failed"
+        line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(good)} failed"
+        if len(found) < len(good):
+            line += f", {len(good) - len(found)} without a ratio"
         return f"{line}; smallest ratio to {self.against} {min(found):.2f}" if found else line
 
     def print(self, console: Console, rows: Sequence[Measured]) -> None:

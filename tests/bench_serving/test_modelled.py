@@ -15,6 +15,7 @@ from bench_serving.modelled import ModelledCase, ModelledKernel, cases
 from bench_serving.modelled_document import KERNELS as MARKS
 from bench_serving.modelled_document import LINEAR, LINES, SIZES
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.lab import document as document_writer
 from hk_backend.lab.bench.gemm import compare, timers
 from hk_backend.lab.bench.gemm.compare import PublishedSweep
 from hk_backend.lab.bench.gemm.timers import Clock
@@ -164,8 +165,8 @@ def test_the_command(
 def test_a_document_without_a_place_for_tables(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text(MARKS[0])
-    with pytest.raises(modelled_document.DocumentError, match="end of modelled kernels"):
-        modelled_document.put_into(document, MARKS, "tables")
+    with pytest.raises(document_writer.DocumentError, match="end of modelled kernels"):
+        document_writer.put_into(document, MARKS, "tables")
 
 
 def test_the_documented_figures_are_the_model_s() -> None:

@@ -59,7 +59,7 @@ Access access_of(const Instruction& in) {
   if (name == "ds_swizzle_b32") return Access::swizzle;
   if (name == "ds_permute_b32") return Access::permute;
   if (name == "ds_bpermute_b32") return Access::bpermute;
-  if (name == "ds_read_b64_tr_b16") return Access::transpose16;
+  if (name.starts_with("ds_read_b64_tr_")) return Access::transpose;
   switch (in.opcode->cls) {
     case Class::lds_copy: return Access::copy;
     case Class::vmem_store:
@@ -88,9 +88,11 @@ MemoryTraits memory_traits(const Instruction& in) {
       has(name, "sbyte") || has(name, "sshort") || has(name, "_i8") || has(name, "_i16");
   m.d16 = has(name, "d16");
   m.high = has(name, "d16_hi");
+  if (m.access == Access::transpose)
+    m.transposed_bits = has(name, "_b16") ? 16 : has(name, "_b8") ? 8 : 4;
   const bool rare = has(name, "addtid") || has(name, "wrxchg2") || has(name, "append") ||
                     has(name, "consume") || has(name, "wrap") ||
-                    (has(name, "_tr_") && m.access != Access::transpose16) ||
+                    (has(name, "_tr_") && m.access != Access::transpose) ||
                     (m.space == Space::scratch && m.access == Access::copy) ||
                     (m.access == Access::atomic && m.atomic == Atomic::none) || in.gds;
   m.supported = !rare;

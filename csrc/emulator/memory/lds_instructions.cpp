@@ -97,25 +97,30 @@ struct LdsInstruction {
       }
   }
 
-  // Transposes: in each group of 16 lanes, which cover 4 rows of 16 16-bit elements, lane i gets
-  // column i.
-  void transpose16() {
+  // Transposes: in each group of 16 lanes, which cover rows of 16 elements, lane i gets column i.
+  // The rows are 4 of 16-bit, 8 of 8-bit or 16 of 4-bit elements.
+  void transpose() {
     addresses();
     check(true, false);
     count(Counts::lds_read);
     destination();
-    uint16_t element[kLanes][4];  // elements in LDS; NaN for inactive lanes
-    std::memset(element, 0xff, sizeof element);
+    uint64_t stored[kLanes];  // elements in LDS; NaN for inactive lanes
+    std::memset(stored, 0xff, sizeof stored);
     for (uint64_t left = f.lanes; left; left &= left - 1) {
       const int lane = std::countr_zero(left);
-      std::memcpy(element[lane], g.lds.at(f.lds[0][lane]), 8);
+      std::memcpy(&stored[lane], g.lds.at(f.lds[0][lane]), 8);
     }
+    const int bits = p.memory.transposed_bits, of_lane = 64 / bits, lanes_of_row = 16 / of_lane;
     for (int lane = 0; lane < kLanes; ++lane) {
       const int group = lane & ~15, column = lane & 15;
-      uint16_t value[4];
-      for (int r = 0; r < 4; ++r) value[r] = element[group + 4 * r + column / 4][column % 4];
-      f.data[0][lane] = value[0] | uint32_t(value[1]) << 16;
-      f.data[1][lane] = value[2] | uint32_t(value[3]) << 16;
+      uint64_t value = 0;
+      for (int row = 0; row < of_lane; ++row) {
+        const uint64_t from = stored[group + lanes_of_row * row + column / of_lane];
+        const uint64_t element = from >> column % of_lane * bits & ((1ull << bits) - 1);
+        value |= element << row * bits;
+      }
+      f.data[0][lane] = uint32_t(value);
+      f.data[1][lane] = uint32_t(value >> 32);
     }
     poison(w, f);
   }
@@ -213,7 +218,7 @@ void execute_lds(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index) 
   switch (p.memory.access) {
     case Access::store: access.write(); break;
     case Access::atomic: access.atomic(); break;
-    case Access::transpose16: access.transpose16(); break;
+    case Access::transpose: access.transpose(); break;
     case Access::swizzle:
     case Access::permute:
     case Access::bpermute: access.exchange(); break;

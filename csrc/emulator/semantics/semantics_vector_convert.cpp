@@ -64,15 +64,55 @@ void pack_f16(Wave& w, const Instruction& in) {
 // Packs two fp8 into the half of dst that op_sel bit 3 names, and keeps the other half. Numbers
 // beyond the largest become the largest with FP16_OVFL, otherwise NaN (fp8) or infinity (bf8).
 template <Format F>
-void pack_fp8(Wave& w, const Instruction& in) {
-  const bool saturate = fp16_overflow(w.mode), high = in.op_sel >> 3 & 1;
-  const u32* const old = register_row(w, in.dst[0]);
-  Row result;
-  for_lanes<float, float>(w, in, [&](int lane, float a, float b) {
+struct Fp8Packer {
+  explicit Fp8Packer(const Wave& w, const Instruction& in)
+      : saturate(fp16_overflow(w.mode)), high(in.op_sel >> 3 & 1) {}
+
+  u32 operator()(float a, float b, u32 old) const {
     const u32 both = narrow<F>(a, Rounding::nearest_even, saturate) |
                      narrow<F>(b, Rounding::nearest_even, saturate) << 8;
-    result.lane[lane] =
-        high ? both << 16 | (old[lane] & 0xffffu) : both | (old[lane] & 0xffff0000u);
+    return high ? both << 16 | (old & 0xffffu) : both | (old & 0xffff0000u);
+  }
+
+ private:
+  bool saturate, high;
+};
+template <Format F>
+void pack_fp8(Wave& w, const Instruction& in) {
+  const Fp8Packer<F> pack(w, in);
+  const u32* const old = register_row(w, in.dst[0]);
+  Row result;
+  for_lanes<float, float>(
+      w, in, [&](int lane, float a, float b) { result.lane[lane] = pack(a, b, old[lane]); });
+  write_row(w, in, 0, result);
+}
+
+// Divides by the power of two with the exponent of `scale`; exponent 255: NaN.
+float over_scale(float value, u32 scale) {
+  const int exponent = int(scale >> 23 & 255);
+  return exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                         : std::ldexp(value, 127 - exponent);
+}
+
+// Packs two numbers as fp8, each over the scale (CDNA4 ISA, V_CVT_SCALEF32_PK_FP8_*).
+template <Format F>
+void pack_scaled_f32(Wave& w, const Instruction& in) {
+  const Fp8Packer<F> pack(w, in);
+  const u32* const old = register_row(w, in.dst[0]);
+  Row result;
+  for_lanes<float, float, u32>(w, in, [&](int lane, float a, float b, u32 scale) {
+    result.lane[lane] = pack(over_scale(a, scale), over_scale(b, scale), old[lane]);
+  });
+  write_row(w, in, 0, result);
+}
+template <Format F, Format kFrom>
+void pack_scaled_pair(Wave& w, const Instruction& in) {
+  const Fp8Packer<F> pack(w, in);
+  const u32* const old = register_row(w, in.dst[0]);
+  Row result;
+  for_lanes<u32, u32>(w, in, [&](int lane, u32 pair, u32 scale) {
+    const float a = widen<kFrom>(pair & 0xffffu), b = widen<kFrom>(pair >> 16);
+    result.lane[lane] = pack(over_scale(a, scale), over_scale(b, scale), old[lane]);
   });
   write_row(w, in, 0, result);
 }
@@ -215,6 +255,12 @@ void add_packs(Semantics& all) {
 }
 
 void add_gfx950(Semantics& all) {
+  all["v_cvt_scalef32_pk_fp8_f32"] = pack_scaled_f32<kFp8>;
+  all["v_cvt_scalef32_pk_bf8_f32"] = pack_scaled_f32<kBf8>;
+  all["v_cvt_scalef32_pk_fp8_bf16"] = pack_scaled_pair<kFp8, kBf16>;
+  all["v_cvt_scalef32_pk_bf8_bf16"] = pack_scaled_pair<kBf8, kBf16>;
+  all["v_cvt_scalef32_pk_fp8_f16"] = pack_scaled_pair<kFp8, kF16>;
+  all["v_cvt_scalef32_pk_bf8_f16"] = pack_scaled_pair<kBf8, kF16>;
   all["v_cvt_scalef32_pk_f32_fp8"] = unpack_two_scaled_fp8_to_f32<kFp8>;
   all["v_cvt_scalef32_pk_f32_bf8"] = unpack_two_scaled_fp8_to_f32<kBf8>;
   all["v_cvt_scalef32_pk_bf16_fp8"] = unpack_two_scaled_fp8<kFp8, kBf16>;

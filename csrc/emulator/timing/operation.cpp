@@ -28,7 +28,7 @@ uint32_t vector_clocks(const Prepared& p, const Parameters& parameters) {
 uint32_t lds_clocks(const Prepared& p, const Parameters& parameters) {
   const Class cls = p.instruction->opcode->cls;
   const uint32_t bytes = std::max<uint32_t>(p.memory.bytes, 4) * kLanes * p.memory.accesses;
-  const P rate = p.memory.access == Access::transpose16 ? P::lds_read_transposed
+  const P rate = p.memory.access == Access::transpose ? P::lds_read_transposed
                  : cls == Class::lds_write              ? P::lds_write
                  : p.memory.bytes >= 12                 ? P::lds_read_b128
                  : p.memory.bytes == 8                  ? P::lds_read_b64

@@ -60,3 +60,12 @@ class StockAttention:
         with self.gpu.timing(sampled) as launches:
             self.run(given)
         return sum(launch_apart(each.modelled) for each in launches if each.modelled)
+
+
+def steps_of(
+    batch: Batch, begins: NDArray[np.int64], tokens: int, new: int, total: int, keys: int
+) -> NDArray[np.float64]:
+    """Steps of workgroups whose first tokens of a request are `begins`."""
+    last = total - new + np.minimum(begins + tokens, new)
+    first = np.maximum(total - new + begins - batch.window + 1, 0) if batch.window else 0
+    return np.asarray(np.ceil(last / keys) - np.floor(first / keys), dtype=np.float64)

@@ -117,6 +117,25 @@ def _cache(keys: torch.Tensor, values: torch.Tensor, layout: str) -> PagedKV:
     return PagedKV.from_views(split, SPLIT, channels, "B H D N")
 
 
+def new_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of the new tokens, as the engine has them before it writes the cache."""
+    cache = given.paged_kv
+    assert cache is not None
+    assert given.block_table is not None
+    assert given.seq_lens is not None
+    new = given.query_start_loc.diff().tolist()
+    both: list[torch.Tensor] = []
+    for view, scale in ((cache.key, given.k_scale), (cache.value, given.v_scale)):
+        own = [
+            reference.gather_paged(view, cache, blocks, length)[length - count :]
+            for blocks, length, count in zip(
+                given.block_table, given.seq_lens.tolist(), new, strict=True
+            )
+        ]
+        both.append((torch.cat(own).float() * scale).bfloat16())
+    return both[0], both[1]
+
+
 def error_of(out: torch.Tensor, given: AttentionArguments) -> float:
     """The largest error of `out`, over the largest one that a right result may have.
 

@@ -23,7 +23,9 @@ def kernels(arch: str) -> list[Stock]:
     """
     if find_spec("vllm") is not None:
         return _of_vllm(arch)
-    raise NoEngine("no kernels to compare with: install vLLM in this environment")
+    if find_spec("sglang") is not None:
+        return _of_sglang(arch)
+    raise NoEngine("no kernels to compare with: install vLLM or SGLang in this environment")
 
 
 def _of_vllm(arch: str) -> list[Stock]:
@@ -32,3 +34,11 @@ def _of_vllm(arch: str) -> list[Stock]:
     vllm_platform.pretend(arch)
     gpu = triton_driver.install(arch)
     return [*vllm_attention.kernels(gpu), *vllm_linear.kernels(gpu)]
+
+
+def _of_sglang(arch: str) -> list[Stock]:
+    from hk_backend.lab.stock import sglang_attention
+
+    gpu = triton_driver.install(arch)
+    sglang_attention.pretend(arch)
+    return [*sglang_attention.kernels(gpu)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hk_backend.lab.foreign.triton_driver import TritonGpu
-from hk_backend.lab.stock.attention import StockAttention
-from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch
+from hk_backend.lab.stock.attention import StockAttention, steps_of
+from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch, new_tokens
 from hk_backend.terms.attention_arguments import AttentionArguments
 
 UNIFIED_ROWS = 16
@@ -22,8 +23,11 @@ PREFIX_ROWS, PREFIX_KEYS = 128, 64
 """Tokens of a workgroup of ROCM_ATTN's prefill kernel, and keys in a step of its loop."""
 
 
-def run_unified(given: AttentionArguments) -> None:
-    """Attention as TRITON_ATTN calls it for a step with prompts (v1/attention/backends)."""
+def run_unified(given: AttentionArguments, **more: Any) -> None:
+    """Attention as TRITON_ATTN calls it (v1/attention/backends/triton_attn.py).
+
+    `more`: buffers with which a step of decodes shares a request's keys among workgroups.
+    """
     module = import_module("vllm.v1.attention.ops.triton_unified_attention")
     assert given.paged_kv is not None
     assert given.seq_lens is not None
@@ -53,6 +57,7 @@ def run_unified(given: AttentionArguments) -> None:
         v_descale=v_descale,
         sinks=given.sinks,
         **({"kv_quant_mode": modes.FP8_PER_TENSOR} if scaled else {}),
+        **more,
     )
 
 
@@ -67,18 +72,11 @@ def unified_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
     for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
         first = start // tokens + request
         begins = np.arange(0, new, tokens)
-        steps[first : first + len(begins)] = _steps(batch, begins, tokens, new, total, UNIFIED_KEYS)
+        steps[first : first + len(begins)] = steps_of(
+            batch, begins, tokens, new, total, UNIFIED_KEYS
+        )
         start += new
     return np.tile(steps, grid[1])
-
-
-def _steps(
-    batch: Batch, begins: NDArray[np.int64], tokens: int, new: int, total: int, keys: int
-) -> NDArray[np.float64]:
-    """Steps of workgroups whose first tokens of a request are `begins`."""
-    last = total - new + np.minimum(begins + tokens, new)
-    first = np.maximum(total - new + begins - batch.window + 1, 0) if batch.window else 0
-    return np.asarray(np.ceil(last / keys) - np.floor(first / keys), dtype=np.float64)
 
 
 def run_prefix_prefill(given: AttentionArguments) -> None:
@@ -86,7 +84,7 @@ def run_prefix_prefill(given: AttentionArguments) -> None:
     module = import_module("vllm.v1.attention.ops.prefix_prefill")
     assert given.paged_kv is not None
     assert given.seq_lens is not None
-    keys, values = _new_tokens(given)
+    keys, values = new_tokens(given)
     fp8 = given.paged_kv.dtype != torch.bfloat16
     one = torch.ones(1)
     module.context_attention_fwd(
@@ -110,33 +108,12 @@ def run_prefix_prefill(given: AttentionArguments) -> None:
     )
 
 
-def _new_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values of the new tokens, as the engine has them before it writes the cache."""
-    from hk_backend.reference.attention import gather_paged
-
-    cache = given.paged_kv
-    assert cache is not None
-    assert given.block_table is not None
-    assert given.seq_lens is not None
-    new = given.query_start_loc.diff().tolist()
-    both: list[torch.Tensor] = []
-    for view, scale in ((cache.key, given.k_scale), (cache.value, given.v_scale)):
-        own = [
-            gather_paged(view, cache, blocks, length)[length - count :]
-            for blocks, length, count in zip(
-                given.block_table, given.seq_lens.tolist(), new, strict=True
-            )
-        ]
-        both.append((torch.cat(own).float() * scale).bfloat16())
-    return both[0], both[1]
-
-
 def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
     """Steps of each workgroup of ROCM_ATTN: requests, then heads, then blocks of tokens."""
     steps = np.zeros((grid[2], 1, grid[0]))
     for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
         begins = np.arange(0, new, PREFIX_ROWS)
-        steps[: len(begins), 0, request] = _steps(
+        steps[: len(begins), 0, request] = steps_of(
             batch, begins, PREFIX_ROWS, new, total, PREFIX_KEYS
         )
     return np.broadcast_to(steps, (grid[2], grid[1], grid[0])).reshape(-1)

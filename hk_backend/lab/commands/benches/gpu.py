@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from hk_backend.extras import missing
 from hk_backend.lab.commands import benchmark
@@ -13,7 +16,7 @@ from hk_backend.terminal import errors
 from hk_backend.terminal.output import JsonFlag, progress
 
 if TYPE_CHECKING:
-    from hk_backend.lab.stock.comparison import Comparison
+    from hk_backend.lab.stock.comparison import Compared, Comparison
 
 
 class Against(str, Enum):
@@ -40,6 +43,10 @@ def command(
             help="Only cases that have these words, as in 'llama8b n4096,llama8b-qkv fp8_block'."
         ),
     ] = "",
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Write a short form into this document, between the engine's marks."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare HK's kernels with the engine's own: both are executed and timed by the clock.
@@ -58,7 +65,20 @@ def command(
     }
     from hk_backend.lab.stock.comparison import TABLE
 
-    benchmark.run(sweep, environment, TABLE.print, as_json)
+    def show(console: Console, rows: Sequence[Compared]) -> None:
+        TABLE.print(console, rows)
+        if into is not None and rows:
+            _write(into, rows)
+
+    benchmark.run(sweep, environment, show, as_json)
+
+
+def _write(into: Path, rows: Sequence[Compared]) -> None:
+    from hk_backend.lab import document
+    from hk_backend.lab.stock import summary
+
+    with errors.in_one_line(progress, document.DocumentError, OSError):
+        document.put_into(into, summary.MARKS[summary.engine_of(rows)], summary.text_of(rows))
 
 
 def _comparison(arch: str, words: str) -> Comparison:

@@ -1,0 +1,104 @@
+"""Short tables of the comparison with stock for a document: rates, ratios, and every loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from hk_backend.lab import tables
+from hk_backend.lab.stock.batches import Batch
+from hk_backend.lab.stock.comparison import RATIO, Compared
+
+MARKS = {
+    engine: (
+        f"<!-- stock {engine}: written by `hk-backend bench gpu --against stock --into` -->\n",
+        f"<!-- end of stock {engine} -->\n",
+    )
+    for engine in ("vLLM", "SGLang")
+}
+"""Lines of the document before and after each engine's part."""
+
+
+def engine_of(rows: Sequence[Compared]) -> str:
+    """The engine whose kernels the rows compare with."""
+    return rows[0].stock.split()[0]
+
+
+def text_of(rows: Sequence[Compared]) -> str:
+    """Markdown: how many rows win and lose, every loss, rates of attention, ratios of products."""
+    right = [row for row in rows if not math.isnan(row.ratios[RATIO])]
+    losses = [
+        f"{row.case.name}, {row.stock}: {_cell(row)}" for row in right if row.ratios[RATIO] < 1
+    ]
+    without = dict.fromkeys(_without_ratio(row) for row in rows if math.isnan(row.ratios[RATIO]))
+    said = f"{len(right) - len(losses)} rows ahead, {len(losses)} behind."
+    said += f" Losses: {'; '.join(losses) or 'none'}."
+    if without:
+        said += f" Without a ratio: {'; '.join(without)}."
+    parts = [said, _attention(rows), _linear(right)]
+    return "\n\n".join(part.strip() for part in parts if part)
+
+
+def _without_ratio(row: Compared) -> str:
+    name = row.case.name.rpartition(" ")[0]
+    if row.error:
+        return f"{name}, {row.stock}: {row.error.split(';')[0]}"
+    if row.kept:
+        return f"{name}: left to stock, {row.kept}"
+    assert row.theirs is not None
+    return f"{name}, {row.stock}: stock's error is {row.theirs.error:.1f} times what bf16 allows"
+
+
+def _attention(rows: Sequence[Compared]) -> str:
+    """One line for each model and kernel, one column for each batch."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if isinstance(row.case.of, Batch) and row.theirs:
+            model, _, batch = row.case.name.rpartition(" ")
+            lines.setdefault((model, row.stock), {})[batch] = _cell(row)
+    batches = list(dict.fromkeys(batch for line in lines.values() for batch in line))
+    if not lines:
+        return ""
+    headings = ["attention, TFLOP/s: HK / stock = ratio", "stock", *batches]
+    return tables.markdown(
+        headings,
+        ([*key, *(line.get(batch, "") for batch in batches)] for key, line in lines.items()),
+    )
+
+
+def _cell(row: Compared) -> str:
+    """Both rates in TFLOP/s, and their ratio; a loss is bold."""
+    if row.theirs is None:
+        return tables.FAILED
+    flops = row.case.of.flops
+    rates = [
+        tables.rate(flops / side.microseconds / 1e6) if side else "-"
+        for side in (row.ours, row.theirs)
+    ]
+    ratio = row.ratios[RATIO]
+    return f"{rates[0]} / {rates[1]}" + ("" if math.isnan(ratio) else f" = {_bold(ratio)}")
+
+
+def _bold(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
+
+
+def _linear(rows: Sequence[Compared]) -> str:
+    """One line for each format, with the range of ratios over all layers for each row count."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        if not isinstance(row.case.of, Batch):
+            of = found.setdefault((row.case.of.format, row.stock), {})
+            of.setdefault(f"M={row.case.of.m}", []).append(row.ratios[RATIO])
+    counts = list(dict.fromkeys(count for line in found.values() for count in line))
+    if not found:
+        return ""
+    return tables.markdown(
+        ["linear layers: ratio", "stock", *counts],
+        ([*key, *(_range(line.get(count, ())) for count in counts)] for key, line in found.items()),
+    )
+
+
+def _range(ratios: Iterable[float]) -> str:
+    known = sorted(ratios)
+    return " to ".join(dict.fromkeys((_bold(known[0]), _bold(known[-1])))) if known else ""
