@@ -29,6 +29,11 @@ def emulator_digest(mnemonics: Iterable[str], folder: Path = EMULATOR) -> str:
     return _digest(frozenset(mnemonics), folder)
 
 
+def whole_emulator_digest(folder: Path = EMULATOR) -> str:
+    """The digest for kernels of any opcodes."""
+    return emulator_digest(sources(folder).mnemonics, folder)
+
+
 @functools.cache
 def _digest(mnemonics: frozenset[str], folder: Path) -> str:
     found = sources(folder)
@@ -75,6 +80,11 @@ class Sources:
         for function in self._functions:
             self._by_name[function.name].append(function)
         self._names = frozenset(self._by_name)
+
+    @property
+    def mnemonics(self) -> frozenset[str]:
+        """The names of all opcodes."""
+        return frozenset(self._rows)
 
     def digest_of(self, mnemonic: str) -> str:
         """The digest of one opcode's part."""

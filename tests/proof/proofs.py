@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from hk_backend.kernels import KernelEntry
 from tests.proof import product_digest
-from tests.proof.emulator_digest import emulator_digest
+from tests.proof.emulator_digest import emulator_digest, whole_emulator_digest
 from tests.proof.kernel_digest import digest, kernel_digest, mnemonics
 from tests.proof.records import Key, Record
 from tests.proof.source_digest import PACKAGES, source_digest
@@ -108,6 +108,8 @@ class EngineProof(Proof):
     engine: str
     definitions: tuple[tuple[str, str], ...]
     """Module and name of the test and of its fixtures."""
+    emulated: bool
+    """Whether the result also depends on the emulator's semantics, of any opcode."""
 
     @classmethod
     def of(cls, item: pytest.Item) -> EngineProof:
@@ -117,7 +119,11 @@ class EngineProof(Proof):
         check = f"{file.removeprefix('integration/')}::{item.originalname}"  # type: ignore[attr-defined]
         engine = "sglang" if check.startswith("hk_sglang/") else "vllm"
         definitions = tuple(sorted(set(_definitions(item))))
-        return cls(Key(check, digest(case)), case, SOURCE.format(engine), engine, definitions)
+        marker = item.get_closest_marker(cls.marker)
+        assert marker is not None
+        emulated = bool(marker.kwargs.get("emulated"))
+        key = Key(check, digest(case))
+        return cls(key, case, SOURCE.format(engine), engine, definitions, emulated)
 
     @property
     def test(self) -> str:
@@ -125,7 +131,8 @@ class EngineProof(Proof):
 
     @property
     def runtime(self) -> str:
-        return product_digest.product_digest(self.engine)
+        product = product_digest.product_digest(self.engine)
+        return digest(product, whole_emulator_digest()) if self.emulated else product
 
 
 @functools.cache

@@ -27,9 +27,8 @@ def engine_of(rows: Sequence[Compared]) -> str:
 def text_of(rows: Sequence[Compared]) -> str:
     """Markdown: how many rows win and lose, every loss, rates of attention, ratios of products."""
     right = [row for row in rows if not math.isnan(row.ratios[RATIO])]
-    losses = [
-        f"{row.case.name}, {row.stock}: {_cell(row)}" for row in right if row.ratios[RATIO] < 1
-    ]
+    behind = [row for row in right if row.ratios[RATIO] < 1]
+    losses = [f"{row.case.name}, {row.stock}: {_cell(row)}" for row in behind]
     without = dict.fromkeys(_without_ratio(row) for row in rows if math.isnan(row.ratios[RATIO]))
     said = f"{len(right) - len(losses)} rows ahead, {len(losses)} behind."
     said += f" Losses: {'; '.join(losses) or 'none'}."

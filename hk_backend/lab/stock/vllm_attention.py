@@ -72,9 +72,8 @@ def unified_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
     for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
         first = start // tokens + request
         begins = np.arange(0, new, tokens)
-        steps[first : first + len(begins)] = steps_of(
-            batch, begins, tokens, new, total, UNIFIED_KEYS
-        )
+        own = steps_of(batch, begins, tokens, new, total, UNIFIED_KEYS)
+        steps[first : first + len(own)] = own
         start += new
     return np.tile(steps, grid[1])
 

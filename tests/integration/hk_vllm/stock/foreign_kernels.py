@@ -20,7 +20,7 @@ import torch
 
 from hk_backend.lab.foreign import triton_driver
 from hk_backend.lab.stock import vllm_attention, vllm_linear, vllm_platform
-from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch, error_of
+from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch, error_of, new_tokens
 from hk_backend.lab.stock.layers import BLOCK, Layer
 
 ATTENTION = "vllm.v1.attention.ops"
@@ -34,7 +34,7 @@ def drawn_batch(random: Random, decode: bool = False, **fixed: Any) -> Batch:
     count = random.randint(1, 5)
     queries = [1 if decode else random.randint(1, 150) for _ in range(count)]
     keys = [new + random.choice([0, 0, random.randint(1, 200)]) for new in queries]
-    features = {
+    features: dict[str, Any] = {
         "window": random.choice([0, 0, random.randint(1, 100)]),
         "page": random.choice([16, 32, 64]),
         "head_size": random.choice([64, 128, 256]),
@@ -79,7 +79,8 @@ def paged_decode(random: Random) -> float:
     cache = given.paged_kv
     assert cache is not None
     assert given.seq_lens is not None
-    import_module("vllm.platforms.rocm").use_rocm_custom_paged_attention = lambda *_: False
+    platform: Any = import_module("vllm.platforms.rocm")
+    platform.use_rocm_custom_paged_attention = lambda *_: False
     one = torch.ones(1)
     import_module(f"{ATTENTION}.chunked_prefill_paged_decode").chunked_prefill_paged_decode(
         given.query,
@@ -127,7 +128,7 @@ def plain_prefill(random: Random) -> float:
     module = import_module(f"{ATTENTION}.triton_prefill_attention")
     module.context_attention_fwd(
         given.query,
-        *vllm_attention.new_tokens(given),
+        *new_tokens(given),
         given.out,
         given.query_start_loc[:-1],
         given.query_start_loc.diff(),
@@ -136,15 +137,15 @@ def plain_prefill(random: Random) -> float:
     return error_of(given.out, given)
 
 
-def merge_states(random: Random) -> float:
-    """The join of two partial results by their log-sum-exps."""
+def merge_states(random: Random, exchanged: bool = False) -> float:
+    """The join of two partial results by their log-sum-exps; `exchanged`: by each other's."""
     tokens, heads, size = random.randint(1, 60), random.choice([1, 3, 8]), random.choice([64, 128])
     first, second = (torch.randn(tokens, heads, size).bfloat16() for _ in range(2))
     lse = [torch.randn(heads, tokens) * 4 for _ in range(2)]
     lse[0][:, 0] = -torch.inf
     out = torch.empty_like(first)
     module = import_module(f"{ATTENTION}.triton_merge_attn_states")
-    module.merge_attn_states(out, first, lse[0], second, lse[1])
+    module.merge_attn_states(out, first, lse[exchanged], second, lse[not exchanged])
     weights = torch.stack(lse).double().softmax(0).transpose(1, 2)[..., None]
     both = torch.stack([first, second]).double()
     bound = ROUNDED * (weights * both.abs()).sum(0) + 1e-30
@@ -203,8 +204,9 @@ def softmax(random: Random) -> float:
     x = torch.randn(random.randint(1, 20), random.randint(2, 3000)) * 10
     module = import_module("vllm.model_executor.determinism.batch_invariant")
     expected = x.double().softmax(1)
-    error = (module.softmax(x).double() - expected).abs() / (2.0**-18 * expected + 1e-30)
-    return float(error.max())
+    below = x.double().amax(1, keepdim=True) - x.double()  # the exponent is rounded in float32
+    bound = (below * 2.0**-23 + 2.0**-20) * expected + 1e-30
+    return float(((module.softmax(x).double() - expected).abs() / bound).max())
 
 
 KERNELS: dict[str, Callable[[Random], float]] = {
@@ -226,12 +228,16 @@ KERNELS: dict[str, Callable[[Random], float]] = {
 """Each function runs a kernel on inputs drawn from a generator, and returns the largest error."""
 
 
+CONTROLS = {"exchanged_states": lambda random: merge_states(random, exchanged=True)}
+"""Calls whose results are wrong."""
+
+
 def main(kernel: str, arch: str, shapes: int, seed: int) -> None:
     vllm_platform.pretend(arch)
     gpu = triton_driver.install(arch)
     random = Random(seed)
     torch.manual_seed(seed)
-    errors = [KERNELS[kernel](random) for _ in range(shapes)]
+    errors = [{**KERNELS, **CONTROLS}[kernel](random) for _ in range(shapes)]
     launched = {launch.kernel: 0 for launch in gpu.launches}
     for launch in gpu.launches:
         launched[launch.kernel] += 1

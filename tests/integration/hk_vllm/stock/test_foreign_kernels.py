@@ -1,0 +1,48 @@
+"""Kernels of vLLM, compiled by Triton, on the emulated GPUs: right on generated shapes.
+
+Each runs in a process of its own (foreign_kernels.py), which imports vLLM as on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.integration.hk_vllm.stock.foreign_kernels import KERNELS
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+SHAPES = 20
+SEED = 20261128
+
+
+def run(kernel: str, arch: str, shapes: int) -> dict[str, Any]:
+    """The largest error of each shape, over the allowed one, and the launches by kernel."""
+    module = "tests.integration.hk_vllm.stock.foreign_kernels"
+    command = [sys.executable, "-m", module, kernel, arch, str(shapes), str(SEED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.engine_proof(emulated=True)
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_of_vllm_is_right(kernel: str, arch: str) -> None:
+    found = run(kernel, arch, SHAPES)
+    assert len(found["errors"]) == SHAPES
+    assert max(found["errors"]) <= 1, found
+    assert sum(found["launched"].values()) >= SHAPES
+
+
+def test_the_bound_notices_a_kernel_of_the_wrong_computation() -> None:
+    """Half of the control: merge_states with the two log-sum-exps exchanged is far off."""
+    found = run("exchanged_states", "gfx950", 1)
+    assert found["errors"][0] > 10
