@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "machine/hidden_arguments.hpp"
+
 namespace py = pybind11;
 
 namespace hk::emulator {
@@ -72,7 +74,7 @@ struct Slot {
 std::string arguments_of(const Kernel& kernel, const py::object& given) {
   if (py::isinstance<py::bytes>(given)) return given.cast<std::string>();
   const py::sequence values = given;
-  std::string packed;
+  std::string packed(declared_bytes(kernel), '\0');  // compilers round the size up
   size_t count = 0;
   for (const KernelArgument& argument : kernel.arguments) {
     if (argument.kind.starts_with("hidden_")) continue;
