@@ -112,7 +112,7 @@ TWO_POINTERS = (Declared("global_buffer", 0, 8), Declared("global_buffer", 8, 8)
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel with two pointers as its first arguments."""
+    """A kernel, by default with two pointers as its first arguments."""
 
     body: str
     lds: int = 0
@@ -121,14 +121,15 @@ class Program:
     accum_offset: int = 256
     sgprs: int = 96
     directives: str = ""
+    first: tuple[Declared, ...] = TWO_POINTERS
     more: tuple[Declared, ...] = ()
-    """Arguments after the two pointers."""
+    """Arguments after the first ones."""
 
     def fill(self, template: str, name: str) -> str:
         """The template with this program's values; labels of programs do not meet."""
         labels = "|".join(re.findall(r"^\s*([a-z]\w*):", self.body, re.M))
         text = re.sub(rf"\b({labels})\b", rf"\1_{name}", self.body) if labels else self.body
-        every = (*TWO_POINTERS, *self.more)
+        every = (*self.first, *self.more)
         size = -(-max(argument.end for argument in every) // 4) * 4  # as LLVM rounds it
         listed = ", ".join(map(str, every))
         return template.format(
