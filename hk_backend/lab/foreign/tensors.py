@@ -112,7 +112,8 @@ def _from_file(path: Path, dtype: torch.dtype, shape: Sequence[int]) -> torch.Te
     if array.dtype.kind not in ("biuf" if dtype.is_floating_point else "biu"):
         raise TensorError(f"{path} has {array.dtype}; valid: numbers that {dtype} can hold")
     if dtype.is_floating_point:
-        return torch.from_numpy(array.astype(np.float64)).to(dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            return torch.from_numpy(array.astype(np.float64)).to(dtype)
     limits = torch.iinfo(dtype)
     if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
         raise TensorError(f"{path} exceeds {dtype}; valid: {limits.min} to {limits.max}")
