@@ -73,6 +73,13 @@ class Report:
     findings: list[Finding]
     counters: Counters
 
+Arguments = bytes | Sequence[int | float | bytes | None]
+"""Arguments of a kernel: its bytes, or one value for each argument that is not hidden.
+
+An int fills the declared size; a float fills 4 or 8 bytes; bytes are taken as they are; None is a
+null pointer. Hidden arguments are the emulator's own.
+"""
+
 class Machine:
     arch: str
     def __init__(self, arch: str) -> None: ...
@@ -83,7 +90,7 @@ class Machine:
         kernel: Kernel,
         grid: Sequence[int],
         block: Sequence[int],
-        kernarg: bytes | Sequence[Any],
+        kernarg: Arguments,
         *,
         dynamic_lds: int = 0,
         seed: int = 0,
@@ -91,13 +98,18 @@ class Machine:
         checks: bool = True,
         max_instructions: int = ...,
         max_findings: int = 20,
-    ) -> Report: ...
+    ) -> Report:
+        """Run a kernel on a grid of workgroups; `grid` and `block` have one to three sizes.
+
+        Raises `ValueError` for an argument that does not fit, and for a kernel or a launch that
+        needs what the emulator lacks.
+        """
     def trace(
         self,
         kernel: Kernel,
         grid: Sequence[int],
         block: Sequence[int],
-        kernarg: bytes | Sequence[Any],
+        kernarg: Arguments,
         *,
         workgroups: Sequence[int],
         dynamic_lds: int = 0,
@@ -105,7 +117,8 @@ class Machine:
     ) -> Trace:
         """Run some workgroups of the grid without checks, and record what their waves execute.
 
-        Raises `RuntimeError` with the finding if a workgroup cannot run to its end.
+        Raises `ValueError` as `launch` does, and `RuntimeError` with the finding if a workgroup
+        cannot run to its end.
         """
 
 # The timing model (csrc/emulator/timing).

@@ -1,5 +1,5 @@
 """Fixtures and plugins of all tests. No test may skip, except for lack of instructions, of the
-shipped code objects' compiler, or of a Python to build for.
+shipped code objects' compiler, of Triton, or of a Python to build for.
 
 So the number of skips is known: none on a complete machine, elsewhere exactly the tests of what it
 lacks. Any other skip is reported as a failure, also one at import: a missing package must not make
@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator
+from importlib.util import find_spec
 from platform import machine as architecture
 from tempfile import TemporaryDirectory
 
@@ -116,6 +117,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if needs_x86_64(item):
         pytest.skip(f"an x86-64 processor is needed, this one is {architecture()}")
+    if lacks_triton(item):
+        pytest.skip("Triton is not installed: pip install '.[triton]'")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,7 +126,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    allowed = needs_x86_64, lacks_instructions, lacks_compiler, lacks_python
+    allowed = needs_x86_64, lacks_instructions, lacks_compiler, lacks_python, lacks_triton
     if report.skipped and not any(reason(item) for reason in allowed):
         make_red(report)
     return report
@@ -157,6 +160,11 @@ def lacks_python(item: pytest.Item) -> bool:
     """Whether a test parametrised by `python`, a command, is about one that builds nothing here."""
     python = parameter(item, "python")
     return python is not None and not builds(python)
+
+
+def lacks_triton(item: pytest.Item) -> bool:
+    """Whether a test marked `triton` meets an environment without it."""
+    return item.get_closest_marker("triton") is not None and find_spec("triton") is None
 
 
 def parameter(item: pytest.Item, name: str) -> str | None:

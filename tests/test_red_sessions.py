@@ -54,6 +54,7 @@ import tests.conftest
 tests.conftest.usable_isas = lambda: ["avx2", "portable"]
 tests.conftest.architecture = lambda: "aarch64"
 tests.conftest.builds = lambda python: python == "python3.12"
+tests.conftest.find_spec = lambda name: None
 """
 
 
@@ -87,7 +88,7 @@ def test_starts_of_engines_in_all_processes(session: pytest.Pytester) -> None:
 
 
 def test_unexplained_skips(session: pytest.Pytester) -> None:
-    """The machine lacks AVX-512, x86-64 and one Python: only tests of these may skip."""
+    """The machine lacks AVX-512, x86-64, Triton and one Python: only tests of these may skip."""
     session.makeconftest(SKIPS)
     session.makepyfile(
         test_plain="import pytest\ndef test_one():\n    pytest.skip('not today')",
@@ -101,9 +102,10 @@ def test_unexplained_skips(session: pytest.Pytester) -> None:
         "def test_one(python):\n"
         "    pytest.skip('no such Python')",
         test_x86="import pytest\n@pytest.mark.x86_64\ndef test_one(): assert False",
+        test_triton="import pytest\n@pytest.mark.triton\ndef test_one(): assert False",
     )
     result = session.runpytest_subprocess("--continue-on-collection-errors")
-    result.assert_outcomes(failed=3, errors=1, skipped=3)
+    result.assert_outcomes(failed=3, errors=1, skipped=4)
     result.stdout.fnmatch_lines_random(
         ["*unexpected skip of test_plain.py::test_one*not today*", "*unexpected skip*test_import*"]
     )

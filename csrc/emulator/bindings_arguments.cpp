@@ -4,10 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "machine/hidden_arguments.hpp"
+
 namespace py = pybind11;
 
 namespace hk::emulator {
 namespace {
+
+constexpr const char* kForPointers = "an address, or None";
 
 // One argument in the place of its kernel, for messages and for its bytes.
 struct Slot {
@@ -32,8 +36,7 @@ struct Slot {
     const py::int_ one(1), width(8 * int(argument.size));
     const py::object end = one << width, least = -(one << (width - one));
     if (number < least || number >= end) refuse(value, "an integer of " + bits + " bits");
-    const py::object bytes =
-        (number & (end - one)).attr("to_bytes")(argument.size, "little");
+    const py::object bytes = (number & (end - one)).attr("to_bytes")(argument.size, "little");
     return bytes.cast<std::string>();
   }
 
@@ -41,27 +44,28 @@ struct Slot {
     std::string bytes(argument.size, '\0');
     const double wide = value.cast<double>();
     const float narrow = float(wide);
-    if (argument.size == 8 && !is_pointer())
+    if (is_pointer()) refuse(value, kForPointers);
+    if (argument.size == 8)
       std::memcpy(bytes.data(), &wide, sizeof wide);
-    else if (argument.size == 4 && (std::isinf(wide) || !std::isinf(narrow)))
-      std::memcpy(bytes.data(), &narrow, sizeof narrow);
+    else if (argument.size != 4)
+      refuse(value, "an integer, or bytes of its format");
+    else if (std::isinf(narrow) && !std::isinf(wide))
+      refuse(value, "a number in the range of float32");
     else
-      refuse(value, argument.size == 4 ? "a number in the range of float32"
-                                       : "an integer, or bytes of its format");
+      std::memcpy(bytes.data(), &narrow, sizeof narrow);
     return bytes;
   }
 
   std::string bytes_of(const py::handle& value) const {
     if (py::isinstance<py::bytes>(value)) {
       std::string bytes = value.cast<std::string>();
-      if (bytes.size() != argument.size)
-        refuse(value, std::to_string(argument.size) + " bytes");
+      if (bytes.size() != argument.size) refuse(value, std::to_string(argument.size) + " bytes");
       return bytes;
     }
     if (value.is_none() && is_pointer()) return std::string(argument.size, '\0');
     if (py::isinstance<py::int_>(value)) return integer(value);
     if (py::isinstance<py::float_>(value)) return real(value);
-    refuse(value, is_pointer() ? "an address, or None" : "an integer, a float, or bytes");
+    refuse(value, is_pointer() ? kForPointers : "an integer, a float, or bytes");
   }
 };
 
@@ -70,7 +74,7 @@ struct Slot {
 std::string arguments_of(const Kernel& kernel, const py::object& given) {
   if (py::isinstance<py::bytes>(given)) return given.cast<std::string>();
   const py::sequence values = given;
-  std::string packed;
+  std::string packed(declared_bytes(kernel), '\0');  // compilers round the size up
   size_t count = 0;
   for (const KernelArgument& argument : kernel.arguments) {
     if (argument.kind.starts_with("hidden_")) continue;

@@ -16,6 +16,7 @@ from hk_backend import __version__
 from hk_backend.cli.tune import tune
 from hk_backend.lab.commands.bench import bench
 from hk_backend.lab.commands.kernels import kernels
+from hk_backend.lab.commands.run_object import run_object
 from hk_backend.lab.commands.time import time
 from hk_backend.lab.commands.tune_kernels import tune_kernels
 from hk_backend.progress import working
@@ -30,6 +31,7 @@ app = typer.Typer(cls=errors.Group, no_args_is_help=True, add_completion=False)
 app.add_typer(bench, name="bench")
 app.command()(kernels)
 app.command()(time)
+app.command("run-object")(run_object)
 app.command(context_settings={"allow_interspersed_args": False})(tune)
 app.command("tune-kernels")(tune_kernels)
 

@@ -43,7 +43,7 @@ CODE = """
 .amdhsa_kernel {name}
   .amdhsa_group_segment_fixed_size {lds}
   .amdhsa_private_segment_fixed_size {scratch}
-  .amdhsa_kernarg_size 16
+  .amdhsa_kernarg_size {kernarg_size}
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
   .amdhsa_system_sgpr_workgroup_id_x 1
   .amdhsa_next_free_vgpr {vgprs}
@@ -56,7 +56,7 @@ CODE = """
 METADATA = """
   - .name: {name}
     .symbol: {name}.kd
-    .kernarg_segment_size: 16
+    .kernarg_segment_size: {kernarg_size}
     .kernarg_segment_align: 8
     .group_segment_fixed_size: {lds}
     .private_segment_fixed_size: {scratch}
@@ -65,9 +65,7 @@ METADATA = """
     .vgpr_count: {vgprs}
     .agpr_count: 0
     .max_flat_workgroup_size: 1024
-    .args:
-      - {{.address_space: global, .offset: 0, .size: 8, .value_kind: global_buffer}}
-      - {{.address_space: global, .offset: 8, .size: 8, .value_kind: global_buffer}}
+    .args: [{arguments}]
 """
 
 
@@ -92,8 +90,29 @@ def raw_buffer(size: int, base: int = 4) -> str:
 
 
 @dataclass(frozen=True)
+class Declared:
+    """An argument in a kernel's metadata."""
+
+    kind: str
+    offset: int
+    size: int
+    name: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+    def __str__(self) -> str:
+        name = f".name: {self.name}, " if self.name else ""
+        return f"{{{name}.offset: {self.offset}, .size: {self.size}, .value_kind: {self.kind}}}"
+
+
+TWO_POINTERS = (Declared("global_buffer", 0, 8), Declared("global_buffer", 8, 8))
+
+
+@dataclass(frozen=True)
 class Program:
-    """A kernel with two pointers as arguments."""
+    """A kernel, by default with two pointers as its first arguments."""
 
     body: str
     lds: int = 0
@@ -102,12 +121,20 @@ class Program:
     accum_offset: int = 256
     sgprs: int = 96
     directives: str = ""
+    first: tuple[Declared, ...] = TWO_POINTERS
+    more: tuple[Declared, ...] = ()
+    """Arguments after the first ones."""
 
     def fill(self, template: str, name: str) -> str:
         """The template with this program's values; labels of programs do not meet."""
         labels = "|".join(re.findall(r"^\s*([a-z]\w*):", self.body, re.M))
         text = re.sub(rf"\b({labels})\b", rf"\1_{name}", self.body) if labels else self.body
-        return template.format(name=name, text=text, **vars(self))
+        every = (*self.first, *self.more)
+        size = -(-max(argument.end for argument in every) // 4) * 4  # as LLVM rounds it
+        listed = ", ".join(map(str, every))
+        return template.format(
+            name=name, text=text, kernarg_size=size, arguments=listed, **vars(self)
+        )
 
 
 _together: dict[Program, tuple[Program, ...]] = {}
@@ -126,8 +153,8 @@ def names_of(programs: Iterable[Program]) -> list[tuple[str, Program]]:
 
 
 @functools.cache
-def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
-    """The code object of these programs."""
+def assemble_all(programs: tuple[Program, ...], arch: str, dwarf: int = 5) -> bytes:
+    """The code object of these programs. `dwarf`: version of its line tables, if it has any."""
     named = names_of(programs)
     text = f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n'
     text += "".join(program.fill(CODE, name) for name, program in named)
@@ -137,15 +164,15 @@ def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder) / name for name in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        options = (f"-mcpu={arch}", "-filetype=obj", "-dwarf-version=5", source, "-o", obj)
+        options = (f"-mcpu={arch}", "-filetype=obj", f"-dwarf-version={dwarf}", source, "-o", obj)
         subprocess.run([*MC, *options], check=True, stdout=subprocess.PIPE)
         subprocess.run([LLD, "-shared", obj, "-o", out], check=True)
         return out.read_bytes()
 
 
-def assemble(body: str, arch: str = "gfx950", **options: Any) -> bytes:
+def assemble(body: str, arch: str = "gfx950", dwarf: int = 5, **options: Any) -> bytes:
     """The code object of one kernel `k`."""
-    return assemble_all((Program(body, **options),), arch)
+    return assemble_all((Program(body, **options),), arch, dwarf)
 
 
 @functools.cache

@@ -148,15 +148,6 @@ def test_the_metadata_has_the_size_of_arguments_that_a_descriptor_leaves_out(cod
         load(silent.replace(size + b"\x10", size + b"\0"))
 
 
-def test_hidden_arguments_are_refused_at_launch(code: bytes) -> None:
-    assert code.count(b"\xadglobal_buffer") == 2
-    hidden = code.replace(b"\xadglobal_buffer", b"\xadhidden_block_"[:14], 1)
-    kernel = load(hidden).kernel("k")
-    assert kernel.arguments[0].kind == "hidden_block_"
-    with pytest.raises(ValueError, match="kernel 'k' needs the hidden argument 'hidden_block_'"):
-        _emulator.Machine("gfx950").launch(kernel, [1], [64], bytes(16))
-
-
 LINES = """
   .file 1 "/somewhere" "kernel.hip"
   .loc 1 10 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
+from hk_backend.lab.toolchain.elf import Elf
 from tests.emulator.assembly import LANES, PROLOGUE, assemble, lines, output, run
 
 
@@ -49,9 +50,18 @@ def test_errors_name_argument_and_valid_values() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             machine.launch(code.kernel("k"), [1], [block], bytes(size), dynamic_lds=lds)
-    code = _emulator.CodeObject.load(assemble(PROLOGUE, directives=".amdhsa_user_sgpr_queue_ptr 1"))
-    with pytest.raises(ValueError, match="kernel 'k' needs the queue pointer"):
-        machine.launch(code.kernel("k"), [1], [64], bytes(16))
+    for bit, what in ((0, "a private segment buffer"), (10, "waves of 32 lanes")):
+        with pytest.raises(ValueError, match=f"kernel 'k' needs {what}, which the emulator does"):
+            machine.launch(with_property(bit), [1], [64], bytes(16))
+
+
+def with_property(bit: int) -> _emulator.Kernel:
+    """A kernel with one more of the kernel code properties (LLVM AMDGPU usage, its descriptor)."""
+    code = bytearray(assemble(PROLOGUE))
+    at = Elf(bytes(code)).sections[".rodata"].offset + 56
+    (properties,) = struct.unpack_from("<H", code, at)
+    struct.pack_into("<H", code, at, properties | 1 << bit)
+    return _emulator.CodeObject.load(bytes(code)).kernel("k")
 
 
 # --- what is counted ------------------------------------------------------------------------------

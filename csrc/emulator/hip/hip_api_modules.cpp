@@ -77,11 +77,10 @@ EXPORT int hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y,
       require(given >= declared_bytes(kernel));
       std::memcpy(kernarg.data(), extra[1], std::min(given, kernarg.size()));
     } else {
-      require(parameters || kernel.arguments.empty());
-      for (size_t i = 0; i < kernel.arguments.size(); ++i) {
-        const KernelArgument& argument = kernel.arguments[i];
+      for (const KernelArgument& argument : kernel.arguments) {
         if (argument.kind.starts_with("hidden_")) continue;  // the machine fills them in
-        std::memcpy(kernarg.data() + argument.offset, parameters[i], argument.size);
+        require(parameters);
+        std::memcpy(kernarg.data() + argument.offset, *parameters++, argument.size);
       }
     }
     runtime.launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_lds,

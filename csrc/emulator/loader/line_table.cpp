@@ -1,5 +1,6 @@
 #include "loader/line_table.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -40,6 +41,35 @@ struct FileEntry {
   std::string path;
   uint64_t directory = 0;
 };
+
+// Length of the UTF-8 character at the begin of `text`; 0: there is none (RFC 3629, section 4).
+size_t character_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
+  const auto within = [&](size_t i, int low, int high) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const auto tail = [&](size_t i) { return within(i, 0x80, 0xbf); };
+  const int first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return tail(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool second = within(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf);
+    return second && tail(2) ? 3 : 0;
+  }
+  if (first < 0xf0 || first > 0xf4) return 0;
+  const bool second = within(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf);
+  return second && tail(2) && tail(3) ? 4 : 0;
+}
+
+// The text with ? in place of bytes that are not UTF-8, which no string of Python can hold.
+std::string readable(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = character_length(std::string_view(text).substr(at));
+    if (length == 0) text[at] = '?';
+    at += std::max<size_t>(length, 1);
+  }
+  return text;
+}
 
 class Unit {
  public:
@@ -169,7 +199,7 @@ class Unit {
       std::filesystem::path path(file.path);
       if (path.is_relative() && file.directory < directories_.size())
         path = std::filesystem::path(directories_[file.directory].path) / path;
-      place = path.string() + ":" + std::to_string(line_);
+      place = readable(path.string()) + ":" + std::to_string(line_);
     }
     table_.insert_or_assign(address_, std::move(place));
   }

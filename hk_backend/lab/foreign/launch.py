@@ -10,6 +10,7 @@ Arguments are tensors, whose storages are mapped for the launch, and plain numbe
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from hk_backend.lab.timing import model
-from hk_backend.lab.timing.launch import Launch, trace
+from hk_backend.lab.timing.launch import Launch, Traced
 
 if TYPE_CHECKING:
     from hk_backend import _emulator
@@ -47,7 +48,7 @@ def evenly(workgroups: int) -> Sampled:
     Between them time is linear in the workgroup's number. Neighbours usually share operands, which
     the second one then finds in the L2 cache.
     """
-    work = np.asarray(np.arange(workgroups) // 2 * 2, dtype=np.float64)
+    work = (np.arange(workgroups) // 2 * 2).astype(np.float64)
     firsts = np.linspace(0, max(workgroups - 2, 0), min(PAIRS, -(-workgroups // 2)))
     even = (firsts.round().astype(int) // 2 * 2).tolist()
     samples = {number for first in even for number in (first, first + 1) if number < workgroups}
@@ -60,7 +61,7 @@ class Ran:
 
     kernel: str
     grid: tuple[int, ...]
-    block: int
+    block: tuple[int, ...]
     findings: Sequence[_emulator.Finding] = ()
     counters: _emulator.Counters | None = None
     modelled: Modelled | None = None
@@ -89,7 +90,7 @@ class EmulatedGpu:
         self,
         kernel: _emulator.Kernel,
         grid: Sequence[int],
-        block: int,
+        block: int | Sequence[int],
         arguments: Sequence[Any],
         dynamic_lds: int = 0,
     ) -> Ran:
@@ -97,29 +98,30 @@ class EmulatedGpu:
 
         Args:
             grid: number of workgroups in one to three dimensions.
-            block: number of work-items of a workgroup.
+            block: number of work-items of a workgroup, in one to three dimensions.
             arguments: one for each declared argument: tensor, int, float, None, or bytes.
 
         Raises `ValueError` for an argument that does not fit, and for a kernel that needs what the
         emulator lacks.
         """
+        sizes = _sizes(block)
         with self._mapped(arguments) as values:
             report = self.machine.launch(
                 kernel,
                 list(grid),
-                [block],
+                sizes,
                 values,
                 dynamic_lds=dynamic_lds,
                 seed=self.seed,
                 threads=self.threads,
             )
-        return Ran(kernel.name, tuple(grid), block, report.findings, report.counters)
+        return Ran(kernel.name, tuple(grid), tuple(sizes), report.findings, report.counters)
 
     def time(
         self,
         kernel: _emulator.Kernel,
         grid: Sequence[int],
-        block: int,
+        block: int | Sequence[int],
         arguments: Sequence[Any],
         dynamic_lds: int = 0,
         sampled: Sampled | None = None,
@@ -129,24 +131,51 @@ class EmulatedGpu:
         Args:
             sampled: the launch's work, if it is known; otherwise the grid is sampled evenly.
 
-        Raises `RuntimeError` if a traced workgroup cannot run to its end.
+        Raises `ValueError` as `launch` does, and `RuntimeError` if a traced workgroup cannot run to
+        its end.
         """
-        chosen = sampled or evenly(int(np.prod(grid)))
+        traced = self.trace(kernel, grid, block, arguments, dynamic_lds, sampled)
+        sizes = tuple(_sizes(block))
+        return Ran(kernel.name, tuple(grid), sizes, modelled=model.time(traced))
+
+    def trace(
+        self,
+        kernel: _emulator.Kernel,
+        grid: Sequence[int],
+        block: int | Sequence[int],
+        arguments: Sequence[Any],
+        dynamic_lds: int = 0,
+        sampled: Sampled | None = None,
+    ) -> Traced:
+        """Execute a sample of the workgroups without checks, to be replayed by the timing model.
+
+        Arguments and errors are those of `time`.
+        """
+        sizes = _sizes(block)
+        chosen = sampled or evenly(math.prod(grid))
         with self._mapped(arguments) as values:
-            launch = Launch(
-                self.machine,
+            recorded = self.machine.trace(
                 kernel,
                 list(grid),
-                block,
+                sizes,
                 values,
-                dynamic_lds,
-                chosen.work,
-                chosen.samples,
-                chosen.flops,
-                chosen.bytes,
+                workgroups=list(chosen.samples),
+                dynamic_lds=dynamic_lds,
+                threads=self.threads,
             )
-            modelled = model.time(trace(launch, self.threads))
-        return Ran(kernel.name, tuple(grid), block, modelled=modelled)
+        launch = Launch(
+            machine=self.machine,
+            kernel=kernel,
+            grid=list(grid),
+            block=math.prod(sizes),
+            arguments=b"",  # the replay does not read them
+            dynamic_lds=dynamic_lds,
+            work=chosen.work,
+            samples=chosen.samples,
+            flops=chosen.flops,
+            bytes=chosen.bytes,
+        )
+        return Traced(launch, recorded)
 
     @contextmanager
     def _mapped(self, arguments: Sequence[Any]) -> Iterator[list[Any]]:
@@ -170,3 +199,7 @@ class EmulatedGpu:
         finally:
             for region in regions.values():
                 self.machine.unmap(region)
+
+
+def _sizes(block: int | Sequence[int]) -> list[int]:
+    return [block] if isinstance(block, int) else list(block)

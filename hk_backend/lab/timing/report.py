@@ -64,17 +64,7 @@ class Report:
             "shares": shares(self),
             "bound": asdict(self.bound),
             "units": units(modelled),
-            "workgroup": {
-                "number": group.number,
-                "waves": group.waves,
-                "clocks": group.clocks,
-                "phases": group.phases and asdict(group.phases),
-                **asdict(group.wave_clocks),
-                "lines": [
-                    {"line": at, "clocks": own.total, **asdict(own)}
-                    for at, own in group.lines.items()
-                ],
-            },
+            "workgroup": plain_workgroup(group),
             "sensitivity": self.effects and [_effect(effect) for effect in self.effects],
         }
 
@@ -120,6 +110,20 @@ def shares(report: Report) -> dict[str, float | None]:
         "matrix": flops / limit.peak_flops if limit.peak_flops else None,
         "matrix_at_modelled_clock": flops / limit.clocked_flops if limit.clocked_flops else None,
         "hbm": modelled.bytes_per_second / limit.hbm_bytes,
+    }
+
+
+def plain_workgroup(group: Workgroup) -> dict[str, Any]:
+    """A workgroup as plain data; clocks of waves and lines are the average wave's."""
+    return {
+        "number": group.number,
+        "waves": group.waves,
+        "clocks": group.clocks,
+        "phases": group.phases and asdict(group.phases),
+        **asdict(group.wave_clocks),
+        "lines": [
+            {"line": at, "clocks": own.total, **asdict(own)} for at, own in group.lines.items()
+        ],
     }
 
 

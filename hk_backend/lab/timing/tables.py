@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hk_backend.lab.tables import plain_table
-from hk_backend.lab.timing.bound import is_matrix_bound
+from hk_backend.lab.timing.bound import Bound, is_matrix_bound
 from hk_backend.lab.timing.busiest import units
 from hk_backend.lab.timing.calibration import statement
+from hk_backend.lab.timing.model import Modelled
 from hk_backend.lab.timing.report import Report, shares
 from hk_backend.lab.timing.sensitivity import LEAST, Effect, Parameter
 from hk_backend.lab.timing.workgroup import Clocks, Workgroup
@@ -60,17 +61,8 @@ def print_report(
     console: Console, report: Report, pictures: Sequence[Path], timeline: Path | None
 ) -> None:
     """Print the time, what bounds it, where the clocks go, and the names of files that show it."""
-    group = report.workgroup
     _print_figures(console, report)
-    _print_bound(console, report)
-    _print(
-        console, "units, and the share of the launch's clocks in which they work", _units(report)
-    )
-    title = f"clocks of the average wave of workgroup {group.number} ({group.waves} waves)"
-    _print(console, title, _waves(group))
-    _print(console, "the same by source line", _lines(group))
-    console.print(_phases(group), highlight=False)
-    console.print()
+    print_clocks(console, report.modelled, report.bound, report.workgroup)
     if report.effects is not None:
         title = f"time with a parameter at the ends of its range, where it moves by {LEAST:.1%}"
         _print(console, title, _effects(report.effects))
@@ -78,6 +70,18 @@ def print_report(
         console.print(Text(f"picture: {file}"), soft_wrap=True)
     if timeline:
         console.print(Text(f"timeline: {timeline}"), soft_wrap=True)
+
+
+def print_clocks(console: Console, modelled: Modelled, bound: Bound, group: Workgroup) -> None:
+    """Print what bounds a launch, how busy the units are, and where its waves' clocks go."""
+    _print_bound(console, bound, group.wave_clocks)
+    title = "units, and the share of the launch's clocks in which they work"
+    _print(console, title, _units(modelled, bound))
+    title = f"clocks of the average wave of workgroup {group.number} ({group.waves} waves)"
+    _print(console, title, _waves(group))
+    _print(console, "the same by source line", _lines(group))
+    console.print(_phases(group), highlight=False)
+    console.print()
 
 
 def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
@@ -131,8 +135,7 @@ def _of_matrix(report: Report) -> str:
     )
 
 
-def _print_bound(console: Console, report: Report) -> None:
-    found, clocks = report.bound, report.workgroup.wave_clocks
+def _print_bound(console: Console, found: Bound, clocks: Clocks) -> None:
     works = f"{UNITS[found.unit]}, at work in {found.unit_share:.0%} of the clocks"
     said = {
         "unit": works,
@@ -150,12 +153,12 @@ def _print_bound(console: Console, report: Report) -> None:
     console.print()
 
 
-def _units(report: Report) -> Table:
+def _units(modelled: Modelled, bound: Bound) -> Table:
     table = plain_table("", ">share", "")
-    for name, share in units(report.modelled).items():
+    for name, share in units(modelled).items():
         table.add_row(name, f"{share:.1%}", Text("█" * round(min(share, 1) * BAR), "green"))
-    if report.bound.tail_share >= SHOWN:
-        table.add_row("(no workgroup)", f"{report.bound.tail_share:.1%}", "")
+    if bound.tail_share >= SHOWN:
+        table.add_row("(no workgroup)", f"{bound.tail_share:.1%}", "")
     return table
 
 

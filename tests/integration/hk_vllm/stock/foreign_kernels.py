@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from random import Random
@@ -28,9 +28,15 @@ ROUNDED = 2.0**-8
 """A bf16 result is rounded, 2^-9 of itself; the rest is for the kernel's own arithmetic."""
 
 
-def drawn_batch(random: Random, decode: bool = False, **fixed: Any) -> Batch:
+POWERS = (1, 2, 4, 8)
+"""Numbers of query heads that share a KV head."""
+
+
+def drawn_batch(
+    random: Random, groups: Sequence[int] = (*POWERS, 3), decode: bool = False, **fixed: Any
+) -> Batch:
     """Requests of random lengths and heads; `decode`: each has one new token."""
-    group, kv_heads = random.choice([1, 2, 4, 8, 3]), random.choice([1, 2])
+    group, kv_heads = random.choice(groups), random.choice([1, 2])
     count = random.randint(1, 5)
     queries = [1 if decode else random.randint(1, 150) for _ in range(count)]
     keys = [new + random.choice([0, 0, random.randint(1, 200)]) for new in queries]
@@ -42,16 +48,26 @@ def drawn_batch(random: Random, decode: bool = False, **fixed: Any) -> Batch:
     return Batch(queries, keys, group * kv_heads, kv_heads, **{**features, **fixed})
 
 
+def features_of(random: Random, *features: str) -> dict[str, Any]:
+    """None or one of these features of a batch; an FP8 cache only on the arch that has e4m3fn."""
+    values: dict[str, Any] = {"sinks": True, "soft_cap": 30.0, "fp8": True}
+    dtype = import_module("vllm.platforms").current_platform.fp8_dtype()
+    there = [name for name in features if name != "fp8" or dtype == torch.float8_e4m3fn]
+    return {name: values[name] for name in random.sample(there, random.choice([0, 1, 1]))}
+
+
 def unified(random: Random) -> float:
-    features = random.choice([{}, {"sinks": True}, {"soft_cap": 30.0}, {"fp8": True}])
-    given = drawn_batch(random, **features).arguments(ROWS, random.randrange(1 << 30))
+    """Groups are powers of two: with others two workgroups write the same row, equally."""
+    features = features_of(random, "sinks", "soft_cap", "fp8")
+    batch = drawn_batch(random, groups=POWERS, **features)
+    given = batch.arguments(ROWS, random.randrange(1 << 30))
     vllm_attention.run_unified(given)
     return error_of(given.out, given)
 
 
 def unified_decode(random: Random) -> float:
     """The form that shares a request's keys among workgroups, and the kernel that joins them."""
-    batch = drawn_batch(random, decode=True)
+    batch = drawn_batch(random, groups=POWERS, decode=True)
     given = batch.arguments(ROWS, random.randrange(1 << 30))
     segments, tokens = 8, len(batch.queries)
     vllm_attention.run_unified(
@@ -66,7 +82,7 @@ def unified_decode(random: Random) -> float:
 
 
 def prefix_prefill(random: Random) -> float:
-    features = random.choice([{}, {"sinks": True}, {"fp8": True}])
+    features = features_of(random, "sinks", "fp8")
     given = drawn_batch(random, **features).arguments(SPLIT, random.randrange(1 << 30))
     vllm_attention.run_prefix_prefill(given)
     return error_of(given.out, given)
@@ -228,7 +244,9 @@ KERNELS: dict[str, Callable[[Random], float]] = {
 """Each function runs a kernel on inputs drawn from a generator, and returns the largest error."""
 
 
-CONTROLS = {"exchanged_states": lambda random: merge_states(random, exchanged=True)}
+CONTROLS: dict[str, Callable[[Random], float]] = {
+    "exchanged_states": lambda random: merge_states(random, exchanged=True)
+}
 """Calls whose results are wrong."""
 
 
@@ -237,7 +255,8 @@ def main(kernel: str, arch: str, shapes: int, seed: int) -> None:
     gpu = triton_driver.install(arch)
     random = Random(seed)
     torch.manual_seed(seed)
-    errors = [{**KERNELS, **CONTROLS}[kernel](random) for _ in range(shapes)]
+    call = {**KERNELS, **CONTROLS}[kernel]
+    errors = [call(random) for _ in range(shapes)]
     launched = {launch.kernel: 0 for launch in gpu.launches}
     for launch in gpu.launches:
         launched[launch.kernel] += 1

@@ -43,6 +43,6 @@ def test_a_kernel_of_vllm_is_right(kernel: str, arch: str) -> None:
 
 
 def test_the_bound_notices_a_kernel_of_the_wrong_computation() -> None:
-    """Half of the control: merge_states with the two log-sum-exps exchanged is far off."""
+    """The control: a merge by exchanged log-sum-exps is far from right."""
     found = run("exchanged_states", "gfx950", 1)
     assert found["errors"][0] > 10

@@ -1,0 +1,215 @@
+"""Triton's kernels on the emulated GPU, in a process of their own: Triton has one driver in each.
+
+    python -m tests.lab.foreign.triton_program gfx950 [CASE ...]
+
+It prints JSON: the traceback of each case that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import _emulator
+from hk_backend.lab.foreign import triton_driver
+from hk_backend.lab.foreign.launch import EmulatedGpu, Ran
+from hk_backend.lab.foreign.triton_driver import KernelFinding, TritonGpu
+from hk_backend.lab.toolchain.elf import Elf
+from tests.kernels.mutants import NOP, Mutant
+
+Case = Callable[[TritonGpu], None]
+FP8 = {"gfx942": torch.float8_e4m3fnuz, "gfx950": torch.float8_e4m3fn}
+M, N, DEPTH = 32, 64, 96
+ULP = 2.0**-23
+
+
+def case_add(gpu: TritonGpu) -> None:
+    """The launch is recorded with its grid and counters, and the tail is masked."""
+    from tests.lab.foreign.triton_kernels import add
+
+    x, y, out = torch.randn(1000), torch.randn(1000), torch.full((1024,), torch.nan)
+    add[(4,)](x, y, out, 1000, BLOCK=256)
+    assert torch.equal(out[:1000], x + y)
+    assert out[1000:].isnan().all()
+    (launch,) = gpu.launches
+    assert (launch.kernel, launch.grid, launch.block) == ("add", (4, 1, 1), (256,))
+    assert launch.counters is not None
+    # masked lanes count where Triton stores them past the end of a buffer descriptor
+    assert 4 * 1000 <= launch.counters.bytes["global_write"] <= 4 * 1024
+    assert not launch.findings
+    add[(0,)](x, y, out, 1000, BLOCK=256)
+    assert len(gpu.launches) == 1
+
+
+def product(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    a, b = torch.randn(M, DEPTH).to(dtype), torch.randn(N, DEPTH).to(dtype)
+    return a, b, torch.full((M, N), torch.nan)
+
+
+def check_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """Products of so few bits are exact in float32; each of the sums rounds once."""
+    a, b = a.double(), b.double()
+    bound = DEPTH * ULP * (a.abs() @ b.abs().T)
+    assert bool(((c - a @ b.T).abs() <= bound).all())
+
+
+def case_dot(gpu: TritonGpu) -> None:
+    from tests.lab.foreign.triton_kernels import dot
+
+    for dtype in (torch.bfloat16, torch.float16, FP8[gpu.arch]):
+        a, b, c = product(dtype)
+        dot[(1,)](a, b, c, DEPTH, M=M, N=N, K=32)
+        check_product(a, b, c)
+        counters = gpu.launches[-1].counters
+        assert counters is not None
+        assert counters.matrix_flops >= 2 * M * N * DEPTH
+        assert any(name.startswith("v_mfma") for name in counters.by_mnemonic)
+
+
+def case_autotuning(gpu: TritonGpu) -> None:
+    """The clock chooses the least work, and leaves no launch behind."""
+    from tests.lab.foreign.triton_kernels import repeated
+
+    x, out = torch.randn(4096), torch.zeros(4096)
+    repeated[(16,)](x, out, 4096, BLOCK=256)
+    assert repeated.best_config.kwargs == {"REPEAT": 1}
+    assert torch.equal(out, x)
+    (launch,) = gpu.launches
+    assert launch.modelled is None
+
+
+def case_race(gpu: TritonGpu) -> None:
+    from tests.lab.foreign.triton_kernels import total
+
+    x, out = torch.ones(8), torch.zeros(1)
+    with pytest.raises(KernelFinding) as caught:
+        total[(8,)](x, out)
+    said, launch = str(caught.value), caught.value.launch
+    assert said.startswith("global-race: ")
+    assert "in total at 0x" in said
+    assert "triton_kernels.py:" in said
+    assert gpu.launches == [launch]
+    gpu.strict = False
+    total[(8,)](x, out)
+    assert gpu.launches[-1].findings
+
+
+def case_scalars(gpu: TritonGpu) -> None:
+    from tests.lab.foreign.triton_kernels import scalars
+
+    out = torch.full((6,), torch.nan, dtype=torch.float64)
+    scalars[(1,)](out, 0.5, 2**40 + 1, True, None, (7, torch.tensor([-3.0])))
+    assert out.tolist() == [0.5, 2**40 + 1, 1, 7, -3, 1]
+
+
+def case_reinterpreted(gpu: TritonGpu) -> None:
+    """A view of bytes as FP8, which is how engines pass FP8 to Triton."""
+    import triton
+    import triton.language as tl
+
+    from tests.lab.foreign.triton_kernels import dot
+
+    a, b, c = product(FP8[gpu.arch])
+    name = {"gfx942": tl.float8e4b8, "gfx950": tl.float8e4nv}[gpu.arch]
+    left, right = (triton.reinterpret(each.view(torch.uint8), name) for each in (a, b))
+    dot[(1,)](left, right, c, DEPTH, M=M, N=N, K=32)
+    check_product(a, b, c)
+
+
+def case_timing(gpu: TritonGpu) -> None:
+    """More work takes longer; nothing that was executed is recorded as a launch without a time."""
+    from tests.lab.foreign.triton_kernels import add
+
+    def microseconds(count: int) -> float:
+        x, out = torch.randn(count), torch.zeros(count)
+        with gpu.timing():
+            add[(-(-count // 256),)](x, x, out, count, BLOCK=256)
+        launch = gpu.launches[-1]
+        assert launch.modelled is not None
+        assert launch.counters is None
+        return launch.modelled.microseconds
+
+    times = [microseconds(count) for count in (1 << 16, 1 << 20, 1 << 22)]
+    assert 0 < times[0] < times[1] < times[2]
+    add[(4,)](*(torch.zeros(1000) for _ in range(3)), 1000, BLOCK=256)
+    assert gpu.launches[-1].modelled is None
+
+
+def case_descriptors(gpu: TritonGpu) -> None:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from tests.lab.foreign.triton_kernels import described
+
+    tile = TensorDescriptor.from_tensor(torch.zeros(16, 16), [16, 16])
+    with pytest.raises(NotImplementedError, match="described: tensor descriptors are not emul"):
+        described[(1,)](tile, torch.zeros(16, 16))
+
+
+def case_arch(gpu: TritonGpu) -> None:
+    with pytest.raises(ValueError, match="arch 'gfx90a'; valid: gfx942, gfx950"):
+        TritonGpu("gfx90a")
+
+
+def case_mutants(gpu: TritonGpu) -> None:
+    """Without any one of its waits or barriers, a Triton kernel has findings as ours have."""
+    from tests.lab.foreign.triton_kernels import dot
+
+    a, b, c = product(torch.bfloat16)
+    made = dot.warmup(a, b, c, DEPTH, M=M, N=N, K=32, grid=(1,))
+    binary, block = made.asm["hsaco"], 64 * made.metadata.num_warps
+    elf = Elf(binary)
+    text = elf.sections[".text"]
+    emulated = EmulatedGpu(gpu.arch)
+
+    def run(mutant: Mutant) -> Ran:
+        kernel = _emulator.CodeObject.load(mutant.apply(binary, text.offset)).kernel("dot")
+        values = (a, b, torch.full((M, N), torch.nan), DEPTH, None, None)
+        return emulated.launch(kernel, [1], block, values, made.metadata.shared)
+
+    unchanged = run(Mutant(0, (), "none"))
+    assert unchanged.counters is not None
+    assert not unchanged.findings
+    caught: dict[str, set[str]] = {"s_waitcnt": set(), "s_barrier": set()}
+    begin, size = elf.place("dot")
+    code = binary[begin : begin + size]
+    for place, instruction in _emulator.disassemble(code, gpu.arch):
+        pc = begin - text.offset + place
+        name = instruction.split()[0]
+        if name in caught and pc in unchanged.counters.executed:
+            found = run(Mutant(pc, ((pc, NOP << 16),), "removed")).findings
+            assert found, f"nobody misses {instruction} at {pc:#x}"
+            caught[name] |= {one.check for one in found}
+    assert "unwaited-register" in caught["s_waitcnt"]
+    assert "lds-race" in caught["s_barrier"]
+
+
+CASES = {
+    name.removeprefix("case_"): case
+    for name, case in list(globals().items())
+    if name.startswith("case_")
+}
+
+
+def main(arch: str, *names: str) -> None:
+    sys.modules["vllm"] = None  # type: ignore[assignment]  # seconds to import, and not needed
+    gpu = triton_driver.install(arch)
+    failed: dict[str, Any] = {}
+    for name in names or CASES:
+        gpu.launches.clear()
+        gpu.strict = True
+        torch.manual_seed(0)
+        try:
+            CASES[name](gpu)
+        except Exception:
+            failed[name] = traceback.format_exc()
+    print(json.dumps(failed))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
