@@ -7,6 +7,7 @@ All its cases for one subject are one proof: they pass together or not.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -96,6 +97,8 @@ class KernelProof(Proof):
 
 SOURCE = "engine_{}"
 """The name of an engine's file of records."""
+FOREIGN = "stock"
+"""What stands for the engine in the name of the records of engines' own GPU kernels."""
 WITHOUT_PARAMETERS = "-"
 
 
@@ -108,8 +111,8 @@ class EngineProof(Proof):
     engine: str
     definitions: tuple[tuple[str, str], ...]
     """Module and name of the test and of its fixtures."""
-    emulated: bool
-    """Whether the result also depends on the emulator's semantics, of any opcode."""
+    foreign: bool = False
+    """Whether the case runs the engine's own GPU kernels in the emulator, and nothing of HK."""
 
     @classmethod
     def of(cls, item: pytest.Item) -> EngineProof:
@@ -121,9 +124,9 @@ class EngineProof(Proof):
         definitions = tuple(sorted(set(_definitions(item))))
         marker = item.get_closest_marker(cls.marker)
         assert marker is not None
-        emulated = bool(marker.kwargs.get("emulated"))
-        key = Key(check, digest(case))
-        return cls(key, case, SOURCE.format(engine), engine, definitions, emulated)
+        foreign = bool(marker.kwargs.get("foreign"))
+        source = SOURCE.format(FOREIGN if foreign else engine)
+        return cls(Key(check, digest(case)), case, source, engine, definitions, foreign)
 
     @property
     def test(self) -> str:
@@ -131,8 +134,10 @@ class EngineProof(Proof):
 
     @property
     def runtime(self) -> str:
-        product = product_digest.product_digest(self.engine)
-        return digest(product, whole_emulator_digest()) if self.emulated else product
+        if self.foreign:
+            compiler = importlib.metadata.version("triton")
+            return digest(*product_digest.versions(self.engine), compiler, whole_emulator_digest())
+        return product_digest.product_digest(self.engine)
 
 
 @functools.cache

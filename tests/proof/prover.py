@@ -14,7 +14,7 @@ from rich.progress import Progress
 from hk_backend.machine import cpu_model
 from tests.proof import records
 from tests.proof.plugin import Seen, cases_of
-from tests.proof.proofs import SOURCE
+from tests.proof.proofs import FOREIGN, SOURCE
 from tests.proof.records import Key, Record
 from tests.suite import parts
 
@@ -34,7 +34,7 @@ class Group:
 
     def owns(self, source: str) -> bool:
         """Whether a file of records, by its name, holds this group's."""
-        engines = {SOURCE.format(name) for name in ("vllm", "sglang")}
+        engines = {SOURCE.format(name) for name in ("vllm", "sglang", FOREIGN)}
         return source == SOURCE.format(self.name) or (self is KERNELS and source not in engines)
 
 
@@ -44,7 +44,8 @@ BY_FILE = ("--dist", "loadfile")
 KERNELS = Group("kernels", ("tests/kernels", "tests/devices/hip/test_self_check.py"), ONE_BY_ONE)
 VLLM = Group("vllm", (*parts.VLLM, *parts.ROCM), BY_FILE)
 SGLANG = Group("sglang", parts.SGLANG, BY_FILE, sglang=True)
-GROUPS = {group.name: group for group in (KERNELS, VLLM, SGLANG)}
+STOCK = Group(FOREIGN, parts.STOCK, ONE_BY_ONE)
+GROUPS = {group.name: group for group in (KERNELS, VLLM, SGLANG, STOCK)}
 
 
 class Prover:

@@ -8,6 +8,7 @@ from tests.proof import plugin
 
 VLLM = ("tests/integration/hk_vllm/e2e",)
 ROCM = ("tests/integration/hk_vllm/rocm", "tests/bench_serving")
+STOCK = ("tests/integration/hk_vllm/stock",)
 SGLANG = ("tests/integration/hk_sglang",)
 BOTH = "tests/integration/engines"
 """Tests of either engine's plugin, which run in the environment of each: in `units` with vLLM."""
@@ -43,7 +44,7 @@ NOT_SLOW = "not slow"
 """The argument of pytest's -m in `make test`."""
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait give their core to the other part
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-ELSEWHERE = tuple(f"--ignore={path}" for path in VLLM + ROCM + SGLANG)
+ELSEWHERE = tuple(f"--ignore={path}" for path in VLLM + ROCM + STOCK + SGLANG)
 
 RECORDED = {plugin.VARIABLE: plugin.RECORDS}  # proofs have run: their records count
 UNITS_PART = Part(
@@ -51,7 +52,7 @@ UNITS_PART = Part(
 )
 VLLM_PART = Part("vllm", VLLM, environment={**PASSIVE, **RECORDED})
 SGLANG_PART = Part("sglang", (*SGLANG, BOTH), sglang=True, environment={**PASSIVE, **RECORDED})
-ROCM_PART = Part("rocm", ROCM, environment={**PASSIVE, **RECORDED})
+ROCM_PART = Part("rocm", (*ROCM, *STOCK), environment={**PASSIVE, **RECORDED})
 ALL = (UNITS_PART, VLLM_PART, SGLANG_PART, ROCM_PART)
 
 HELD = (

@@ -32,7 +32,7 @@ def run(kernel: str, arch: str, shapes: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.engine_proof(emulated=True)
+@pytest.mark.engine_proof(foreign=True)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_of_vllm_is_right(kernel: str, arch: str) -> None:
