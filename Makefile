@@ -261,7 +261,7 @@ $(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm pyproject.toml
 
 $(VENV)/.stamps/tests: $(VENV)/.stamps/hk-backend
 	$(call step,$(VENV): tools for the tests,$(VENV)-tests,$(download_failed)) \
-	  $(call editable,$(VENV),test$(comma)lint$(comma)bench$(comma)demo$(comma)llamacpp)
+	  $(call editable,$(VENV),test$(comma)lint$(comma)bench$(comma)demo$(comma)llamacpp$(comma)triton)
 	@touch $(VENV)/.stamps/lint $@
 
 %/.stamps/mutants: %/.stamps/tests pyproject.toml
