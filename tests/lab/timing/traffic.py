@@ -129,25 +129,12 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
 
 def launch(entry: KernelEntry, problem: Problem) -> Launch:
     """Prepare `entry` on a problem; every workgroup has the same work."""
-    machine, kernel, addresses = buffers.machine_with(
-        entry, {name: array for name, array in problem.arrays.items() if array.size}
-    )
-    missing = dict.fromkeys(entry.arguments.pointers)
-    argument = pack_arguments(entry, **{**missing, **addresses, **problem.numbers})
-    grid = entry.workgroups(argument)
-    workgroups = grid[0]
-    return Launch(
-        machine,
-        kernel,
-        grid,
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        np.ones(workgroups),
-        sorted({sample for sample in problem.samples if sample < workgroups}),
-        bytes=float(problem.read + problem.written),
-        keep_alive=problem,
-    )
+    arrays = {name: array for name, array in problem.arrays.items() if array.size}
+    shape = {**dict.fromkeys(entry.arguments.pointers), **dict.fromkeys(arrays, 0)}
+    count = entry.workgroups(pack_arguments(entry, **{**shape, **problem.numbers}))[0]
+    samples = sorted({sample for sample in problem.samples if sample < count})
+    moved = float(problem.read + problem.written)
+    return buffers.launch_of(entry, arrays, problem.numbers, np.ones(count), samples, moved=moved)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@
 //
 // The rows of a workgroup belong to all query heads of a KV head: row r to token r / group and head
 // r % group. With the masks `window`, `capped`, `alibi` and `window_part` they belong to one head.
-// 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes, with all heads of a group;
+// 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes, with all heads of a group.
 // num_tokens * group^2 is below 2^31.
 //
 // Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch, spread
 from hk_backend.lab.timing.sizes import LONGEST, number, positive
@@ -50,23 +50,10 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "scale": 1.0,
         "value_factor": 1.0,
     }
-    absent = dict.fromkeys(("lse", "key_scale", "value_scale", "sinks"))
     rows = -(-tokens // entry.tile.rows)
     work = np.full(rows * heads, float(entry.tile.rows * parts))
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    argument = pack_arguments(entry, **addresses, **absent, **numbers)
-    return Launch(
-        machine,
-        kernel,
-        entry.workgroups(argument),
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        work,
-        sorted({*spread(work), min(1, len(work) - 1)}),
-        bytes=float(sum(array.nbytes for array in arrays.values())),
-        keep_alive=arrays,
-    )
+    samples = sorted({*spread(work), min(1, len(work) - 1)})
+    return buffers.launch_of(entry, arrays, numbers, work, samples)
 
 
 SIZES = ("tokens", "heads", "parts")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import mmap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from hk_backend import _emulator
-    from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.launch import Launch
 
 PERIOD = 1_000_003
 """Number of elements after which random numbers repeat; a prime, so that rows differ."""
@@ -57,22 +57,47 @@ def fill(target: NDArray[Any], dtype: str, seed: int) -> None:
     )
 
 
-def machine_with(
-    entry: KernelEntry, buffers: dict[str, NDArray[Any]]
-) -> tuple[_emulator.Machine, _emulator.Kernel, dict[str, int]]:
-    """An emulated machine with the buffers mapped, the kernel, and the buffers' addresses.
+def launch_of(
+    entry: KernelEntry,
+    arrays: dict[str, NDArray[Any]],
+    numbers: Mapping[str, float],
+    work: NDArray[np.float64],
+    samples: Sequence[int],
+    flops: float = 0.0,
+    moved: float | None = None,
+) -> Launch:
+    """The launch of a kernel on an emulated machine with these buffers.
 
-    Raises `ValueError` for a buffer that does not begin at a page: it would take other clocks.
+    Args:
+        arrays: buffers by the struct's pointer fields; other pointers are null.
+        numbers: values of the other fields.
+        work, samples, flops: fields of `Launch`.
+        moved: fewest bytes that the launch must move; None: all of the buffers.
+
+    Raises:
+        ValueError: a buffer does not begin at a page, which would take other clocks.
     """
     from hk_backend import _emulator
 
-    for name, buffer in buffers.items():
+    for name, buffer in arrays.items():
         if buffer.ctypes.data % mmap.PAGESIZE:
             raise ValueError(f"{name} at {buffer.ctypes.data:#x}; valid: from zeros() or table()")
     machine = _emulator.Machine(entry.arch)
     code = _emulator.CodeObject.load(entry.code_object(), entry.line_tables())
-    addresses = {
-        name: machine.map(buffer.ctypes.data, buffer.nbytes, name)
-        for name, buffer in buffers.items()
-    }
-    return machine, code.kernel(entry.symbol), addresses
+    pointers: dict[str, int | None] = dict.fromkeys(entry.arguments.pointers)
+    for name, buffer in arrays.items():
+        pointers[name] = machine.map(buffer.ctypes.data, buffer.nbytes, name)
+    argument = pack_arguments(entry, **{**pointers, **numbers})
+    return Launch(
+        machine,
+        code.kernel(entry.symbol),
+        entry.workgroups(argument),
+        entry.block,
+        argument,
+        entry.dynamic_lds,
+        work,
+        samples,
+        flops,
+        float(sum(array.nbytes for array in arrays.values())) if moved is None else moved,
+        keep_alive=arrays,
+    )

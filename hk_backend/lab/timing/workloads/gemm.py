@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.row_sources import STORED_BYTES
 from hk_backend.lab.timing.calibration import MATRIX
@@ -64,8 +64,6 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         steps = -(-k // SCALE_BLOCK)
         arrays["a_scale"] = buffers.zeros((steps, m), np.float32)
         arrays["b_block_scale"] = buffers.zeros((-(-n // SCALE_BLOCK), steps), np.float32)
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    absent = dict.fromkeys({"a_scale", "b_scale", "b_block_scale", "bias"} - set(arrays))
     numbers = {
         "m": m,
         "n": n,
@@ -78,27 +76,16 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "a_scale_row": 1,  # the scales of 128 columns, where there are any, lie together
         "a_scale_step": m,
     }
-    argument = pack_arguments(entry, **addresses, **numbers, **absent)
-    grid = entry.workgroups(argument)
-    work = np.ones(grid[0])
+    count = tiles * splits
+    work = np.ones(count)
     traced = [tile * splits for tile in first - last if tile < tiles]
     if splits > 1:  # the last split of each tile adds the sums of all splits
-        ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
+        ends = [workgroup_of(tile * splits + splits - 1, count) for tile in range(tiles)]
         work[ends] = 2
         traced += [tile * splits + splits - 1 for tile in last]
-    return Launch(
-        machine,
-        kernel,
-        grid,
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        work,
-        sorted({workgroup_of(number, grid[0]) for number in traced or [0]}),
-        2.0 * m * n * k,
-        float(a_bytes * m * k + b_bytes * n * k + 2 * m * n),
-        keep_alive=arrays,
-    )
+    samples = sorted({workgroup_of(number, count) for number in traced or [0]})
+    moved = float(a_bytes * m * k + b_bytes * n * k + 2 * m * n)
+    return buffers.launch_of(entry, arrays, numbers, work, samples, 2.0 * m * n * k, moved)
 
 
 def workgroup_of(tile: int, tiles: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch
 from hk_backend.lab.timing.workloads import buffers
@@ -23,19 +23,7 @@ def launch(entry: KernelEntry, steps: int) -> Launch:
         "memory": buffers.zeros((MEMORY_BYTES,), np.uint8),
     }
     numbers = {"bytes": MEMORY_BYTES, "workgroups": 1, "steps": steps, "waves": (1 << waves) - 1}
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    argument = pack_arguments(entry, **addresses, **numbers, stride=16)
-    return Launch(
-        machine,
-        kernel,
-        entry.workgroups(argument),
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        np.ones(1),
-        [0],
-        keep_alive=arrays,
-    )
+    return buffers.launch_of(entry, arrays, {**numbers, "stride": 16}, np.ones(1), [0])
 
 
 FAMILY = ModelledFamily(

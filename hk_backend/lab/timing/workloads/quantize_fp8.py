@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing.calibration import MEMORY
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch, spread
@@ -44,23 +44,10 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     arrays["scales"][:1] = 1
     work = workgroups(entry, shape)
     samples = sorted({*spread(work), min(1, len(work) - 1)})
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
     shifts = {"row_shift": 31, "column_shift": 31}
     # gemm kernels read scales in this order: those of one block of columns lie together
     numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
-    argument = pack_arguments(entry, **addresses, **numbers)
-    return Launch(
-        machine,
-        kernel,
-        entry.workgroups(argument),
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        work,
-        samples,
-        bytes=float(sum(array.nbytes for array in arrays.values())),
-        keep_alive=arrays,
-    )
+    return buffers.launch_of(entry, arrays, numbers, work, samples)
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> NDArray[np.float64]:

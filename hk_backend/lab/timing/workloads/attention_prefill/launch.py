@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import ALL_KEYS, PARTS
 from hk_backend.kernels.row_sources import (
     PACKED,
@@ -58,22 +58,9 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     work, requests, *_ = dealt = workgroups(entry, shape)
     samples = _with_neighbours(spread(work), dealt, shape)
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    numbers = _numbers(entry, shape, arrays)
-    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", "sinks", "alibi_slopes", *SCALES)
-    argument = pack_arguments(entry, **{**dict.fromkeys(pointers), **addresses, **numbers})
-    return Launch(
-        machine,
-        kernel,
-        entry.workgroups(argument),
-        entry.block,
-        argument,
-        entry.dynamic_lds,
-        work,
-        samples,
-        shape.flops(head_size),
-        shape.bytes(head_size, stored),
-        keep_alive=arrays,
+    work_done = shape.flops(head_size), shape.bytes(head_size, stored)
+    return buffers.launch_of(
+        entry, arrays, _numbers(entry, shape, arrays), work, samples, *work_done
     )
 
 
@@ -139,9 +126,7 @@ def _fill(
                 buffers.fill(arrays[name][rows, :1], stored, seed)
 
 
-def _numbers(
-    entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[Any]]
-) -> dict[str, int | float | None]:
+def _numbers(entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
     keys, head_size = str(entry.facts["keys"]), entry.tile.depth
     paged = keys != PACKED
     row, kv_row = shape.heads * head_size, shape.kv_heads * head_size

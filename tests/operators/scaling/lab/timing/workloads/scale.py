@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch
 from hk_backend.lab.timing.sizes import LONGEST, number
@@ -26,14 +26,9 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """Prepares `entry` on `shape`, with zeros."""
     size = shape.rows, shape.columns
     arrays = {name: buffers.zeros(size, np.float32) for name in ("x", "out")}
-    machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = {"rows": shape.rows, "columns": shape.columns, "factor": 2.0}
-    argument = pack_arguments(entry, **addresses, **numbers)
-    grid = entry.workgroups(argument)
-    moved = float(sum(array.nbytes for array in arrays.values()))
-    work = np.ones(grid[0] * grid[1])
-    what = machine, kernel, grid, entry.block, argument, entry.dynamic_lds, work, [0]
-    return Launch(*what, bytes=moved, keep_alive=arrays)
+    work = np.ones(shape.rows * -(-shape.columns // entry.tile.columns))
+    return buffers.launch_of(entry, arrays, numbers, work, [0])
 
 
 def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
