@@ -5,7 +5,6 @@ Each runs in a process of its own (foreign_kernels.py), which imports vLLM as on
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,9 +14,7 @@ import pytest
 
 from tests.integration.hk_vllm.stock.foreign_kernels import KERNELS
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-)
+pytestmark = pytest.mark.triton
 SHAPES = 20
 SEED = 20261128
 
@@ -46,3 +43,24 @@ def test_the_bound_notices_a_kernel_of_the_wrong_computation() -> None:
     """The control: a merge by exchanged log-sum-exps is far from right."""
     found = run("exchanged_states", "gfx950", 1)
     assert found["errors"][0] > 10
+
+
+def test_the_command_compares_a_layer_and_a_batch() -> None:
+    """Exact words choose two cases; both kernels of attention take the batch."""
+    cases = "llama8b-qkv fp8_block m16,llama70b/tp8 n1024"
+    command = [sys.executable, "-m", "hk_backend.cli.app", "bench", "gpu", "--cases", cases]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = json.loads(done.stdout)["cases"]
+    assert sorted(row["stock"] for row in rows) == [
+        "vLLM ROCM_ATTN",
+        "vLLM TRITON_ATTN",
+        "vLLM block_scaled_mm",
+    ]
+    ratios = [row["ratio"] for row in rows]
+    assert ratios == sorted(ratios)
+    for row in rows:
+        assert 0 < max(row["hk_error"], row["stock_error"]) <= 1
+        assert row["ratio"] == pytest.approx(
+            row["stock_microseconds"] / row["hk_microseconds"], rel=0.01
+        )
