@@ -9,8 +9,8 @@
 // its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts. Those are
 // the last N issued; all before them have landed. A scalar load or a FLAT instruction may be any of
 // the outstanding ones: it has certainly landed only at 0 (FLAT: of both counters).
-// A full counter stalls the issue of the next instruction. Results that land only through such a
-// stall stay poisoned here, since no program should rely on it.
+// A full counter stalls the issue of the next instruction until one has returned. Compilers rely on
+// it: LLVM takes the result of the 64th last load as there, after vmcnt(63), which waits for nothing.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,9 @@ class Waits {
   void issue_vector(InFlight&);  // counts in vmcnt
   void issue_lds(InFlight&);     // counts in lgkmcnt
   void issue_flat(InFlight&);
+
+  // Most instructions in flight that each counter counts.
+  static constexpr size_t kMostVector = 63, kMostLds = 15;
 
   // Calls land(InFlight&) for all instructions that a wait forces. -1: no wait for that counter.
   template <class Land>

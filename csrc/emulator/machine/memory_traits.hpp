@@ -48,8 +48,8 @@ struct MemoryTraits {
   Space space = Space::global;
   Access access = Access::load;
   Atomic atomic = Atomic::none;
-  uint8_t bytes = 4;     // bytes of one access and lane
-  uint8_t accesses = 1;  // ds_read2, ds_write2: 2
+  uint8_t bytes = 4;            // bytes of one access and lane
+  uint8_t accesses = 1;         // ds_read2, ds_write2: 2
   uint8_t transposed_bits = 0;  // bits of an element that a transposed read moves
   bool strided64 = false, sign_extend = false, d16 = false, high = false, supported = true;
 };

@@ -93,8 +93,14 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
   if (in.opcode->cls == Class::lds_copy) add_scalar(p.scalar_reads, kSgprM0, 1);
 
   if (name == "v_readfirstlane_b32") p.lanes = Lanes::first;
-  if (name == "v_readlane_b32") p.lanes = Lanes::selected;
-  if (name == "v_writelane_b32") p.num_reads = 0;  // one lane of its destination stays what it was
+  if (name == "v_readlane_b32") {
+    p.lanes = Lanes::selected;
+    p.spill = Spill::from_lane;
+  }
+  if (name == "v_writelane_b32") {
+    p.num_reads = 0;  // the other lanes of its destination stay what they were
+    p.spill = Spill::to_lane;
+  }
   if (in.opcode->cls == Class::matrix) {
     p.lanes = Lanes::all;  // matrix instructions ignore EXEC
     p.writes_all_lanes = true;

@@ -17,6 +17,9 @@ namespace hk::emulator {
 // Lanes of its vector sources that an instruction reads.
 enum class Lanes : uint8_t { exec, all, first, selected };
 
+// Moves between an SGPR and one lane of a VGPR, as compilers spill SGPRs.
+enum class Spill : uint8_t { none, to_lane, from_lane };
+
 // Consecutive rows of Wave::vgpr: VGPRs, or AGPRs from 256 on.
 struct Registers {
   uint16_t first = 0;
@@ -29,6 +32,7 @@ struct Prepared {
   Execute execute = nullptr;
   Action action = Action::unknown;
   Lanes lanes = Lanes::exec;
+  Spill spill = Spill::none;
   uint8_t num_reads = 0, num_writes = 0;
   bool reads_scc = false, writes_scc = false, writes_all_lanes = false;
   // One bit per read: set if its second dword reaches only the result's second dword.

@@ -76,6 +76,7 @@ class Workgroup {
   void find_missing_waves();
   void release_barrier();
   void wait(WaveState& wave, int vmcnt, int lgkmcnt);
+  void make_room(WaveState& wave);
   Place place(const WaveState& wave, uint32_t index) const {
     return {index, -1, wave.index, -1, 0};
   }

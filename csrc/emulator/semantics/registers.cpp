@@ -20,6 +20,14 @@ uint64_t lanes_read(const WaveState& w, const Prepared& p) {
   }
 }
 
+// Whether the SGPR that a spill saves was never written: LLVM saves whole tuples, of which a program
+// may use a part.
+bool saves_unwritten(const WaveState& w, const Prepared& p) {
+  if (p.spill != Spill::to_lane) return false;
+  const Operand& from = p.instruction->src[0];
+  return from.kind == Kind::sgpr && !(w.scalar_written[from.index / 64] >> from.index % 64 & 1);
+}
+
 // Index of the instruction in flight that will write a register; -1: there is none.
 int64_t pending_writer(const WaveState& w, int row) {
   for (const auto* queue : {&w.waits.vector(), &w.waits.lds()})
@@ -34,6 +42,10 @@ int64_t pending_scalar_writer(const WaveState& w, int encoding) {
     if (f->what == InFlight::What::scalar && encoding >= f->first && encoding < f->first + f->count)
       return f->instruction;
   return -1;
+}
+
+uint64_t bit_in_half(int encoding, int half) {
+  return encoding / 64 == half ? 1ull << encoding % 64 : 0;
 }
 
 struct Check {
@@ -90,8 +102,10 @@ struct Check {
                                             : " is written while a result for it is in flight"),
                      place(pending_scalar_writer(w, s)));
       }
-      const uint64_t known = w.scalar_written[half] | w.scalar_pending[half];
-      for (uint64_t left = reads & ~known; left; left &= left - 1)
+      uint64_t unknown = reads & ~(w.scalar_written[half] | w.scalar_pending[half]);
+      if (unknown && saves_unwritten(w, p))
+        unknown &= ~bit_in_half(p.instruction->src[0].index, half);
+      for (uint64_t left = unknown; left; left &= left - 1)
         findings.add(
             "unwritten-register",
             scalar_name(64 * half + std::countr_zero(left)) + " is read before it was written",
@@ -131,7 +145,7 @@ void check_registers(WaveState& w, const Prepared& p, uint32_t index, const Regi
     if (w.pending.range(r)) [[unlikely]]
       check.pending(r, false);
     const Registers whole = p.into_high >> i & 1 ? Registers{r.first, 1} : r;
-    if (w.partial.range(whole)) [[unlikely]]
+    if (w.partial.range(whole) && p.spill == Spill::none) [[unlikely]]
       check.unwritten(whole, lanes_read(w, p));
   }
   for (int i = 0; i < p.num_writes; ++i) {
@@ -160,6 +174,19 @@ uint64_t lanes_still_unwritten(const WaveState& w, const Prepared& p) {
   return missing & w.wave.exec();
 }
 
+// Marks what a spill moves as unwritten, if it was: a finding follows only if that is used.
+void pass_on_unwritten(WaveState& w, const Prepared& p, bool unwritten) {
+  if (p.spill == Spill::to_lane && unwritten) {
+    const int row = p.writes[0].first;
+    const Operand& lane = p.instruction->src[1];
+    w.written[row] &=
+        ~(1ull << (lane.kind == Kind::sgpr ? w.wave.sgpr[lane.index] : lane.value) % 64);
+    w.partial.set(row);
+  }
+  if (p.spill == Spill::from_lane && p.num_reads && lanes_read(w, p) & ~w.written[p.reads[0].first])
+    for (int i = 0; i < 2; ++i) w.scalar_written[i] &= ~p.scalar_writes[i];
+}
+
 void unwrite_high(WaveState& w, const Prepared& p, uint64_t lanes) {
   const int row = p.writes[0].first + 1;
   w.written[row] &= ~lanes;
@@ -171,9 +198,12 @@ void unwrite_high(WaveState& w, const Prepared& p, uint64_t lanes) {
 
 void note_writes(WaveState& w, const Prepared& p) {
   const uint64_t unknown = p.into_high ? lanes_still_unwritten(w, p) : 0;
+  const bool saved_unwritten = saves_unwritten(w, p);
   w.scalar_written[0] |= p.scalar_writes[0];
   w.scalar_written[1] |= p.scalar_writes[1];
   w.scc_written |= p.writes_scc;
+  if (p.spill == Spill::from_lane) [[unlikely]]
+    pass_on_unwritten(w, p, false);
   if (p.num_writes == 0) return;
   uint64_t lanes = p.writes_all_lanes ? ~0ull : w.wave.exec();
   if (p.hazard.lane_access) {  // v_writelane
@@ -184,6 +214,8 @@ void note_writes(WaveState& w, const Prepared& p) {
     if (w.partial.range(p.writes[i]))
       for (int r = p.writes[i].first; r < p.writes[i].first + p.writes[i].count; ++r)
         note_written(w, r, lanes);
+  if (saved_unwritten) [[unlikely]]
+    pass_on_unwritten(w, p, true);
   if (unknown) [[unlikely]]
     unwrite_high(w, p, unknown);
 }

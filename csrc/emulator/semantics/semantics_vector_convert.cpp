@@ -150,9 +150,7 @@ void unpack_two_scaled_fp8(Wave& w, const Instruction& in) {
   const int half = in.op_sel & 1;
   Row result;
   for_lanes<u32, u32>(w, in, [&](int lane, u32 a, u32 scale) {
-    const auto scaled = [&](u32 code) {
-      return narrow<kTo>(scaled_fp8<F>(code, scale)) & 0xffffu;
-    };
+    const auto scaled = [&](u32 code) { return narrow<kTo>(scaled_fp8<F>(code, scale)) & 0xffffu; };
     result.lane[lane] = scaled(a >> 16 * half) | scaled(a >> (16 * half + 8)) << 16;
   });
   write_row(w, in, 0, result);
