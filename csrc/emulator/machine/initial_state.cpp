@@ -118,7 +118,6 @@ void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
   std::memset(w.written, 0, sizeof w.written);
   for (int i = 0; i < 2; ++i) w.scalar_written[i] = w.scalar_pending[i] = 0;
   w.scc_written = false;
-  w.last_valu_scalar_write = 0;
   w.recent = Recent{};
   w.waits.clear();
   w.order = {};
