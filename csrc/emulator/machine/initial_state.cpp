@@ -105,8 +105,11 @@ uint32_t first_instruction(const Kernel& k) {
 }
 
 void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
-  for (auto& row : w.wave.vgpr)
-    for (uint32_t& value : row) value = kPoisonedRegister;
+  const auto poison_rows = [&](int first, int count) {
+    std::fill_n(w.wave.vgpr[first], std::min(count, 512 - first) * kLanes, kPoisonedRegister);
+  };
+  poison_rows(0, launch.used_vgprs);
+  poison_rows(256, launch.used_agprs);
   std::fill(std::begin(w.wave.sgpr), std::end(w.wave.sgpr), kPoisonedRegister);
   w.wave.scc = false;
   w.wave.mode = mode_of(launch.kernel->rsrc1);

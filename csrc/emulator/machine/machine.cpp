@@ -128,6 +128,8 @@ class Dispatch {
     launch.memory = &memory;
     launch.synchronisation = &synchronisation_;
     launch.limits = RegisterLimits::of(kernel);
+    launch.used_vgprs = std::max(launch.limits.vgprs, launch.program->vgprs);
+    launch.used_agprs = std::max(launch.limits.agprs, launch.program->agprs);
     launch.grid = grid;
     launch.block = block;
     launch.kernarg_bytes = complete_;

@@ -136,9 +136,12 @@ std::shared_ptr<const Program> prepare(const Kernel& kernel) {
   program->text = kernel.text;
   program->index_of_pc = kernel.index_of_pc;
   program->instructions.reserve(kernel.text->size());
-  for (const Instruction& in : *kernel.text)
-    program->instructions.push_back(
-        prepare_one(in, uint32_t(program->instructions.size()), kernel));
+  for (const Instruction& in : *kernel.text) {
+    const Prepared p = prepare_one(in, uint32_t(program->instructions.size()), kernel);
+    program->vgprs = std::max(program->vgprs, p.vgprs);
+    program->agprs = std::max(program->agprs, p.agprs);
+    program->instructions.push_back(p);
+  }
   return program;
 }
 

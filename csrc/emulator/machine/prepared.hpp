@@ -46,6 +46,7 @@ struct Program {
   std::shared_ptr<const std::vector<Instruction>> text;
   std::shared_ptr<const std::vector<int32_t>> index_of_pc;
   std::vector<Prepared> instructions;
+  uint16_t vgprs = 0, agprs = 0;  // numbers of registers that the instructions name
 };
 
 std::shared_ptr<const Program> prepare(const Kernel& kernel);
