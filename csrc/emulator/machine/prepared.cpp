@@ -131,7 +131,7 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
   return p;
 }
 
-std::shared_ptr<const Program> prepare(const Kernel& kernel) {
+static std::shared_ptr<const Program> prepare(const Kernel& kernel) {
   auto program = std::make_shared<Program>();
   program->text = kernel.text;
   program->index_of_pc = kernel.index_of_pc;
@@ -143,6 +143,12 @@ std::shared_ptr<const Program> prepare(const Kernel& kernel) {
     program->instructions.push_back(p);
   }
   return program;
+}
+
+std::shared_ptr<const Program> prepared(const Kernel& kernel) {
+  OnceProgram& slot = *kernel.prepared;
+  std::call_once(slot.once, [&] { slot.program = prepare(kernel); });
+  return slot.program;
 }
 
 }  // namespace hk::emulator

@@ -49,7 +49,7 @@ struct Program {
   uint16_t vgprs = 0, agprs = 0;  // numbers of registers that the instructions name
 };
 
-std::shared_ptr<const Program> prepare(const Kernel& kernel);
+std::shared_ptr<const Program> prepared(const Kernel& kernel);  // the same for each call
 Prepared prepare_one(const Instruction& instruction, uint32_t index, const Kernel& kernel);
 
 }  // namespace hk::emulator
