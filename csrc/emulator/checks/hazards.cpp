@@ -47,6 +47,14 @@ struct Check {
         {index, by, w.index, -1, 0});
   }
 
+  // Calls f(instruction, wait states) for each recent instruction, or only for those of a cause.
+  template <class F>
+  void each_recent(Cause cause, int states, F&& f) {
+    if (w.recent.within(cause, states)) [[unlikely]]
+      each_recent(states, [&](const Prepared& other, int have) {
+        if (other.hazard.causes >> int(cause) & 1) f(other, have);
+      });
+  }
   template <class F>
   void each_recent(int states, F&& f) {
     for (int i = 0; i < Recent::kSize; ++i) {
@@ -86,13 +94,16 @@ struct Check {
     return m.passes + (m.xdl ? 1 + one_more(m) : 0);
   }
 
-  // Checks registers that a matrix instruction may have written less than 20 wait states ago.
+  // Wait states after which no use of a matrix result has to wait.
+  static constexpr int kMatrixStates = 24;
+
+  // Checks registers that a matrix instruction may have written recently.
   void after_matrix_result(Registers r, bool read, bool accumulator) {
     for (uint64_t left = w.recent_matrix.range(r); left; left &= left - 1) {
       const int row = r.first + std::countr_zero(left);
       const Prepared* by = w.matrix_by[row];
       const int have = int(uint32_t(now()) - w.matrix_at[row] - 1);
-      if (have >= 24) {
+      if (have >= kMatrixStates) {
         w.recent_matrix.clear(row);
         continue;
       }
@@ -107,6 +118,7 @@ struct Check {
   }
 
   void matrix_results() {
+    if (!w.recent.within(Cause::matrix, kMatrixStates)) return;
     for (int i = 0; i < p.num_reads; ++i)
       if (w.recent_matrix.range(p.reads[i])) [[unlikely]]
         after_matrix_result(p.reads[i], true, p.hazard.matrix && i == 2);
@@ -116,8 +128,7 @@ struct Check {
   }
 
   void before_matrix() {
-    each_recent(4, [&](const Prepared& other, int have) {
-      if (!other.hazard.valu) return;
+    each_recent(Cause::valu, 4, [&](const Prepared& other, int have) {
       if (touches(other.scalar_writes, kSgprExec, 2))
         demand(4, have, &other, "EXEC written by a vector instruction before a matrix instruction");
       if (!other.hazard.dot && any_written_is_read(other, p))
@@ -129,8 +140,7 @@ struct Check {
   // yet.
   void over_accumulator() {
     if (p.num_writes == 0) return;
-    each_recent(15, [&](const Prepared& other, int have) {
-      if (!other.hazard.matrix || !other.hazard.xdl || other.num_reads < 3) return;
+    each_recent(Cause::accumulator, 15, [&](const Prepared& other, int have) {
       if (!writes(p, other.reads[2])) return;
       const int passes = other.hazard.passes;
       demand(passes == 2 ? 1 : passes - 1, have, &other,
@@ -139,22 +149,26 @@ struct Check {
   }
 
   void vector() {
-    each_recent(1, [&](const Prepared& other, int have) {
-      if (other.hazard.transcendental && !p.hazard.transcendental && any_written_is_read(other, p))
+    each_recent(Cause::transcendental, 1, [&](const Prepared& other, int have) {
+      if (!p.hazard.transcendental && any_written_is_read(other, p))
         demand(1, have, &other, "a transcendental result read by another kind of instruction");
-      if (other.hazard.partial && (any_written_is_read(other, p) || writes_result_of(other)))
-        demand(1, have, &other, "part of a register written, then used");
-      if (p.hazard.lane_access && other.hazard.valu && any_written_is_read(other, p))
-        demand(1, have, &other, "a vector result read by a lane access");
     });
-    each_recent(2, [&](const Prepared& other, int have) {
-      if (other.hazard.long_store && p.num_writes && other.num_reads > 1 &&
-          writes(p, other.reads[1]))
+    each_recent(Cause::partial, 1, [&](const Prepared& other, int have) {
+      if (any_written_is_read(other, p) || writes_result_of(other))
+        demand(1, have, &other, "part of a register written, then used");
+    });
+    if (p.hazard.lane_access)
+      each_recent(Cause::valu, 1, [&](const Prepared& other, int have) {
+        if (any_written_is_read(other, p))
+          demand(1, have, &other, "a vector result read by a lane access");
+      });
+    each_recent(Cause::long_store, 2, [&](const Prepared& other, int have) {
+      if (p.num_writes && other.num_reads > 1 && writes(p, other.reads[1]))
         demand(2, have, &other, "the data of a store wider than 8 bytes, to be written");
     });
     if (p.hazard.dpp || p.hazard.permlane_swap)
-      each_recent(2, [&](const Prepared& other, int have) {
-        if (other.hazard.valu && any_written_is_read(other, p))
+      each_recent(Cause::valu, 2, [&](const Prepared& other, int have) {
+        if (any_written_is_read(other, p))
           demand(2, have, &other, "a vector result read across lanes");
       });
     if (p.hazard.dpp) after_exec(5, "EXEC written by a vector instruction before DPP");
@@ -167,8 +181,7 @@ struct Check {
   // Checks results of dot products: without latency they can only be the accumulator that the same
   // instruction overwrites.
   void dot_product() {
-    each_recent(3, [&](const Prepared& other, int have) {
-      if (!other.hazard.dot) return;
+    each_recent(Cause::dot, 3, [&](const Prepared& other, int have) {
       const bool same = other.instruction->opcode == p.instruction->opcode;
       bool used = !same && writes_result_of(other);
       for (int i = 0; i < p.num_reads; ++i)
@@ -182,19 +195,15 @@ struct Check {
   }
 
   void after_exec(int states, const char* why) {
-    each_recent(states, [&](const Prepared& other, int have) {
-      if (other.hazard.valu && touches(other.scalar_writes, kSgprExec, 2))
-        demand(states, have, &other, why);
-    });
+    each_recent(Cause::exec, states,
+                [&](const Prepared& other, int have) { demand(states, have, &other, why); });
   }
 
   // Checks SGPRs that this instruction reads and a vector instruction wrote.
   void vector_scalars() {
-    if (now() - w.last_valu_scalar_write > 6) return;
     const int needed = p.hazard.vector_memory ? 5 : p.hazard.div_fmas ? 4 : p.hazard.valu ? 2 : 0;
     const Operand& lane = p.instruction->src[1];
-    each_recent(5, [&](const Prepared& other, int have) {
-      if (!other.hazard.valu) return;
+    each_recent(Cause::scalar, 5, [&](const Prepared& other, int have) {
       uint64_t both[2];
       for (int i = 0; i < 2; ++i) both[i] = other.scalar_writes[i] & p.scalar_reads[i];
       both[1] &= ~(3ull << (kSgprExec - 64));
@@ -254,9 +263,7 @@ void note_issue(WaveState& w, const Prepared& p) {
       w.matrix_by[r] = &p;
     }
   }
-  if (p.hazard.valu && (p.scalar_writes[0] | p.scalar_writes[1])) w.last_valu_scalar_write = now;
-  const bool nop = p.instruction->opcode->mnemonic == "s_nop";
-  w.recent.push(p, nop ? (p.instruction->simm & 15) + 1 : 1);
+  w.recent.push(p);
 }
 
 }  // namespace hk::emulator

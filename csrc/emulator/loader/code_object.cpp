@@ -113,6 +113,7 @@ std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file,
   const auto instructions =
       std::make_shared<const std::vector<Instruction>>(std::move(decoded.instructions));
   const auto index = std::make_shared<const std::vector<int32_t>>(std::move(decoded.index_of_pc));
+  const auto prepared = std::make_shared<OnceProgram>();
   const MsgPack* kernels = metadata.find("amdhsa.kernels");
   if (!kernels) throw LoadError("metadata without amdhsa.kernels");
   for (const MsgPack& described : kernels->array) {
@@ -127,6 +128,7 @@ std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file,
     if (index->at(kernel.entry / 4) < 0)
       throw LoadError("kernel " + kernel.name + " begins inside an instruction");
     kernel.text = instructions;
+    kernel.prepared = prepared;
     kernel.index_of_pc = index;
     kernel.lines = source_lines;
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,13 @@ struct KernelArgument {
   uint32_t offset = 0, size = 0;
 };
 
+struct Program;
+// What the machine prepares from a code object's text, once for all machines (machine/prepared.hpp).
+struct OnceProgram {
+  std::once_flag once;
+  std::shared_ptr<const Program> program;
+};
+
 // A kernel's descriptor (LLVM AMDGPU usage, "Kernel Descriptor") and metadata.
 struct Kernel {
   std::string name;
@@ -47,6 +55,7 @@ struct Kernel {
   // index_of_pc[p / 4]; -1: no instruction begins there.
   std::shared_ptr<const std::vector<Instruction>> text;
   std::shared_ptr<const std::vector<int32_t>> index_of_pc;
+  std::shared_ptr<OnceProgram> prepared;                  // one for all kernels of the text
   std::shared_ptr<const std::vector<std::string>> lines;  // file:line per instruction, or null
 };
 

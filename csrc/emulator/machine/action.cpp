@@ -41,10 +41,13 @@ bool reaches_device(const Instruction& in) { return in.words[0] >> 15 & 1; }
 Action action_of(const Instruction& in) {
   const std::string_view name = in.opcode->mnemonic;
   if (is_unknown(in)) return Action::unknown;
+  const Class cls = in.opcode->cls;
+  if (cls == Class::valu || cls == Class::transcendental || cls == Class::matrix)
+    return in.opcode->execute ? Action::compute : Action::unknown;
   if (auto found = actions().find(name); found != actions().end()) return found->second;
   if (name == "buffer_wbl2") return reaches_device(in) ? Action::write_back : Action::nop;
   if (name == "buffer_inv") return reaches_device(in) ? Action::invalidate : Action::nop;
-  switch (in.opcode->cls) {
+  switch (cls) {
     case Class::smem: return Action::scalar_load;
     case Class::lds_read:
     case Class::lds_write:

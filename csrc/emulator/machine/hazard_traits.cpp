@@ -47,6 +47,7 @@ HazardTraits hazard_traits(const Instruction& in, Action action, const MemoryTra
       cls == Class::lds_copy || name.starts_with("s_sendmsg") || name.starts_with("s_movrel");
   h.long_store = h.vector_memory && memory.access == Access::store && memory.bytes > 8 &&
                  (memory.space != Space::buffer || in.soffset.kind != Kind::sgpr);
+  if (name == "s_nop") h.wait_states = uint8_t((in.simm & 15) + 1);
   if (name.starts_with("s_setreg")) h.set_register = int16_t(in.simm & 63);
   if (name.starts_with("s_getreg")) h.get_register = int16_t(in.simm & 63);
   if (h.matrix) {

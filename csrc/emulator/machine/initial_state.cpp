@@ -105,8 +105,11 @@ uint32_t first_instruction(const Kernel& k) {
 }
 
 void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
-  for (auto& row : w.wave.vgpr)
-    for (uint32_t& value : row) value = kPoisonedRegister;
+  const auto poison_rows = [&](int first, int count) {
+    std::fill_n(w.wave.vgpr[first], std::min(count, 512 - first) * kLanes, kPoisonedRegister);
+  };
+  poison_rows(0, launch.used_vgprs);
+  poison_rows(256, launch.used_agprs);
   std::fill(std::begin(w.wave.sgpr), std::end(w.wave.sgpr), kPoisonedRegister);
   w.wave.scc = false;
   w.wave.mode = mode_of(launch.kernel->rsrc1);
@@ -118,7 +121,6 @@ void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
   std::memset(w.written, 0, sizeof w.written);
   for (int i = 0; i < 2; ++i) w.scalar_written[i] = w.scalar_pending[i] = 0;
   w.scc_written = false;
-  w.last_valu_scalar_write = 0;
   w.recent = Recent{};
   w.waits.clear();
   w.order = {};

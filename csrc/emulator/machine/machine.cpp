@@ -20,19 +20,6 @@ namespace hk::emulator {
 struct Machine::Impl {
   Arch arch;
   Memory memory;
-  std::mutex mutex;
-  std::vector<std::shared_ptr<const Program>> programs;
-
-  // Returns the prepared program of a kernel, made once per code object.
-  std::shared_ptr<const Program> program(const Kernel& kernel) {
-    std::lock_guard lock(mutex);
-    for (const auto& p : programs)
-      if (p->text == kernel.text) return p;
-    constexpr size_t kKept = 64;
-    if (programs.size() == kKept) programs.erase(programs.begin());
-    programs.push_back(prepare(kernel));
-    return programs.back();
-  }
 };
 
 namespace {
@@ -128,6 +115,8 @@ class Dispatch {
     launch.memory = &memory;
     launch.synchronisation = &synchronisation_;
     launch.limits = RegisterLimits::of(kernel);
+    launch.used_vgprs = std::max(launch.limits.vgprs, launch.program->vgprs);
+    launch.used_agprs = std::max(launch.limits.agprs, launch.program->agprs);
     launch.grid = grid;
     launch.block = block;
     launch.kernarg_bytes = complete_;
@@ -188,7 +177,7 @@ void run_workgroups(const Launch& launch, uint32_t count, Body&& body, AtEnd&& a
 Report Machine::launch(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
                        std::span<const std::byte> kernarg, const Options& options) {
   check_launch(impl_->arch, kernel, grid, block, kernel.static_lds + dynamic_lds, kernarg, options);
-  const Dispatch dispatch(impl_->memory, impl_->program(kernel), kernel, grid, block, dynamic_lds,
+  const Dispatch dispatch(impl_->memory, prepared(kernel), kernel, grid, block, dynamic_lds,
                           kernarg, options);
   std::vector<Finding> findings;
   std::vector<Counts> counts;
@@ -215,7 +204,7 @@ Trace Machine::trace(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic
   check_launch(impl_->arch, kernel, grid, block, kernel.static_lds + dynamic_lds, kernarg, options);
   Options unchecked = options;
   unchecked.checks = false;
-  const Dispatch dispatch(impl_->memory, impl_->program(kernel), kernel, grid, block, dynamic_lds,
+  const Dispatch dispatch(impl_->memory, prepared(kernel), kernel, grid, block, dynamic_lds,
                           kernarg, unchecked);
   for (const uint32_t w : workgroups)
     if (w >= dispatch.workgroups())

@@ -1,5 +1,6 @@
 #include "machine/prepared.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "machine/matrix_shape.hpp"
@@ -18,6 +19,8 @@ void add_operand(Prepared& p, const Operand& o, bool write) {
     case Kind::vgpr:
     case Kind::agpr: {
       const Registers r{uint16_t(o.index + (o.kind == Kind::agpr ? 256 : 0)), o.dwords};
+      uint16_t& needed = o.kind == Kind::agpr ? p.agprs : p.vgprs;
+      needed = std::max(needed, uint16_t(o.index + o.dwords));
       if (write)
         p.writes[p.num_writes++] = r;
       else
@@ -55,6 +58,23 @@ Operand selected_dwords(const Instruction& in, int source) {
 
 bool is_packed_dwords(std::string_view name) {
   return name.starts_with("v_pk_") && (name.ends_with("_f32") || name == "v_pk_mov_b32");
+}
+
+// Bits of the Causes that an instruction is, once everything else about it is known.
+uint16_t causes_of(const Prepared& p) {
+  const HazardTraits& h = p.hazard;
+  unsigned causes = 0;
+  const auto add = [&](Cause cause, bool is) { causes |= unsigned(is) << int(cause); };
+  add(Cause::valu, h.valu);
+  add(Cause::exec, h.valu && (p.scalar_writes[1] >> (kSgprExec - 64) & 3));
+  add(Cause::scalar, h.valu && (p.scalar_writes[0] | p.scalar_writes[1]));
+  add(Cause::transcendental, h.transcendental);
+  add(Cause::dot, h.dot);
+  add(Cause::partial, h.partial);
+  add(Cause::long_store, h.long_store);
+  add(Cause::matrix, h.matrix);
+  add(Cause::accumulator, h.matrix && h.xdl && p.num_reads >= 3);
+  return uint16_t(causes);
 }
 
 // Whether a source's second dword reaches only the second dword of the result. Compilers leave it
@@ -113,18 +133,28 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
     if (at >= 0 && size_t(at / 4) < index.size()) p.target = index[size_t(at / 4)];
   }
   p.hazard = hazard_traits(in, p.action, p.memory);
+  p.hazard.causes = causes_of(p);
   return p;
 }
 
-std::shared_ptr<const Program> prepare(const Kernel& kernel) {
+static std::shared_ptr<const Program> prepare(const Kernel& kernel) {
   auto program = std::make_shared<Program>();
   program->text = kernel.text;
   program->index_of_pc = kernel.index_of_pc;
   program->instructions.reserve(kernel.text->size());
-  for (const Instruction& in : *kernel.text)
-    program->instructions.push_back(
-        prepare_one(in, uint32_t(program->instructions.size()), kernel));
+  for (const Instruction& in : *kernel.text) {
+    const Prepared p = prepare_one(in, uint32_t(program->instructions.size()), kernel);
+    program->vgprs = std::max(program->vgprs, p.vgprs);
+    program->agprs = std::max(program->agprs, p.agprs);
+    program->instructions.push_back(p);
+  }
   return program;
+}
+
+std::shared_ptr<const Program> prepared(const Kernel& kernel) {
+  OnceProgram& slot = *kernel.prepared;
+  std::call_once(slot.once, [&] { slot.program = prepare(kernel); });
+  return slot.program;
 }
 
 }  // namespace hk::emulator

@@ -38,6 +38,7 @@ struct Prepared {
   // One bit per read: set if its second dword reaches only the result's second dword.
   uint8_t into_high = 0;
   Registers reads[7], writes[2];
+  uint16_t vgprs = 0, agprs = 0;  // numbers of registers that must be allocated
   uint64_t scalar_reads[2] = {}, scalar_writes[2] = {};  // bit = encoding
   int32_t target = -1;  // index of a direct branch's target; -1: outside of the text
   HazardTraits hazard;
@@ -49,9 +50,10 @@ struct Program {
   std::shared_ptr<const std::vector<Instruction>> text;
   std::shared_ptr<const std::vector<int32_t>> index_of_pc;
   std::vector<Prepared> instructions;
+  uint16_t vgprs = 0, agprs = 0;  // numbers of registers that the instructions name
 };
 
-std::shared_ptr<const Program> prepare(const Kernel& kernel);
+std::shared_ptr<const Program> prepared(const Kernel& kernel);  // the same for each call
 Prepared prepare_one(const Instruction& instruction, uint32_t index, const Kernel& kernel);
 
 }  // namespace hk::emulator

@@ -33,12 +33,19 @@ struct Recent {
   uint64_t at[kSize] = {};
   const Prepared* instruction[kSize] = {};
   int last = 0;
+  uint64_t last_of[kCauses] = {};  // time of the last instruction that is a Cause
 
-  void push(const Prepared& p, int states) {
+  void push(const Prepared& p) {
     last = (last + 1) % kSize;
     at[last] = now;
     instruction[last] = &p;
-    now += uint64_t(states);
+    for (unsigned left = p.hazard.causes; left; left &= left - 1)
+      last_of[std::countr_zero(left)] = now;
+    now += p.hazard.wait_states;
+  }
+  // Whether fewer than `states` wait states have passed since the last instruction that is a Cause.
+  bool within(Cause cause, int states) const {
+    return now - last_of[int(cause)] <= uint64_t(states);
   }
 };
 
@@ -58,7 +65,6 @@ struct WaveState {
   // State of scalar registers, by encoding.
   uint64_t scalar_written[2], scalar_pending[2];
   bool scc_written;
-  uint64_t last_valu_scalar_write;
 
   Recent recent;
   Waits waits;

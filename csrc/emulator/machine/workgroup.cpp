@@ -16,6 +16,7 @@ Workgroup::Workgroup(const Launch& shared)
   for (uint32_t i = 0; i < count; ++i) {
     waves.push_back(std::make_unique<WaveState>());
     waves.back()->index = i;
+    std::fill_n(waves.back()->wave.vgpr[0], 512 * kLanes, kPoisonedRegister);
   }
   scratch.resize(size_t(count) * kLanes * launch.kernel->scratch);
 }

@@ -25,6 +25,8 @@ struct Launch {
   Memory* memory = nullptr;
   Synchronisation* synchronisation = nullptr;
   RegisterLimits limits{};
+  // Vector registers that may hold something: allocated ones, and others that the program names.
+  uint16_t used_vgprs = 0, used_agprs = 0;
   Dim3 grid{}, block{};
   size_t lds_bytes = 0;
   Address kernarg = 0, dispatch_packet = 0;

@@ -35,9 +35,20 @@ class Lds {
   // fault.
   uint64_t read_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
                       uint32_t at);
+  // Records writes by all lanes. Returns false if one may be at fault; then nothing has been
+  // recorded, and write() finds the fault.
+  bool write_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
+                   uint32_t at) {
+    return write_lanes_any(addresses, lanes, bytes, wave, at, epoch_);
+  }
   // Check and record a copy when it is issued, and when it lands.
   Verdict begin_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
-  void end_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
+  bool begin_copy_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
+                        uint32_t at) {
+    return write_lanes_any(addresses, lanes, bytes, wave, at, kInFlight);
+  }
+  void end_copy(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
+                uint32_t at);
   // Record an access that is still in flight after a barrier in the new epoch, too.
   void read_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   void write_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
@@ -45,43 +56,36 @@ class Lds {
  private:
   // Encoding of a write: epoch << 8 | wave << 4 | bytes written. A copy in flight has the largest
   // epoch. Encoding of a read: epoch << 8 | wave << 4 | 8 if other waves read in that epoch, too.
-  static constexpr uint32_t kInFlight = 0xffffff, kSeveral = 8;
+  static constexpr uint32_t kInFlight = 0x7fffff, kSeveral = 8;
+  static constexpr int32_t kCopying = kInFlight << 8;  // least word of a copy in flight
   static uint32_t epoch_of(uint32_t word) { return word >> 8; }
   static uint32_t wave_of(uint32_t word) { return word >> 4 & 15; }
   uint32_t stamp(uint32_t wave) const { return epoch_ << 8 | wave << 4; }
 
-  template <int kCells>
-  Verdict read_cells(uint32_t cell, uint32_t wave, uint32_t at);
+  Verdict read_cells(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t at);
   template <int kCells>
   uint64_t read_lanes_of(const uint32_t* addresses, uint64_t lanes, uint32_t wave, uint32_t at);
   template <int kCells>
-  Verdict write_cells(uint32_t cell, uint32_t wave, uint32_t at, uint32_t epoch);
+  bool write_lanes_of(const uint32_t* addresses, uint64_t lanes, uint32_t wave, uint32_t at,
+                      uint32_t epoch);
+  bool write_lanes_any(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
+                       uint32_t at, uint32_t epoch);
+  template <int kCells>
+  void write_lanes_again(const uint32_t* addresses, uint64_t lanes, uint32_t wave, uint32_t at);
+  Verdict write_cells(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t at, uint32_t epoch);
   Verdict write_any(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at, uint32_t epoch);
   Verdict race_of_read(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const;
   Verdict race_of_write(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const;
 
-  // State of a dword, stored together since one access touches all of it.
-  struct Cell {
-    uint32_t write = 0, read = 0;
-    // Instructions; in write_at the low 4 bits are the bytes ever written.
-    uint32_t write_at = 0, read_at = 0;
-    uint32_t writer() const { return write_at >> 4; }
-    uint32_t written() const { return write_at & 15; }
-  };
+  uint32_t writer(uint32_t cell) const { return write_at_[cell] >> 4; }
+  uint32_t written(uint32_t cell) const { return write_at_[cell] & 15; }
 
   size_t bytes_ = 0;
   uint32_t epoch_ = 1;
   std::vector<std::byte> data_;
-  std::vector<Cell> cells_;
+  // State of each dword: its last write and read, and their instructions. In write_at_ the low 4
+  // bits are the bytes ever written.
+  std::vector<uint32_t> write_, read_, write_at_, read_at_;
 };
-
-// Counts the LDS phases that an access takes, and the fewest that its width needs. Returns false if
-// the width is not modelled. Phases are published only for some widths of gfx950: ds_read_b128 and
-// ds_read_b64 with 64 banks, ds_write_b64 with 32.
-struct LdsPhases {
-  uint32_t taken = 0, needed = 0;
-};
-bool count_phases(bool write, unsigned bytes, const uint32_t* addresses, uint64_t lanes,
-                  LdsPhases& phases);
 
 }  // namespace hk::emulator

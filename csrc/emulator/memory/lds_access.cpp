@@ -1,10 +1,27 @@
 #include "memory/lds_access.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace hk::emulator {
 
+bool LdsAccess::is_inside(uint32_t alignment) const {
+  uint32_t all = 0, most = 0;
+  const auto add = [&](uint32_t at) {
+    all |= at;
+    most = std::max(most, at);
+  };
+  for (int a = 0; a < f_.accesses; ++a)
+    if (f_.lds_lanes == ~0ull)
+      for (const uint32_t at : f_.lds[a]) add(at);
+    else
+      for (uint64_t left = f_.lds_lanes; left; left &= left - 1)
+        add(f_.lds[a][std::countr_zero(left)]);
+  return (all & (alignment - 1)) == 0 && uint64_t(most) + f_.bytes <= g_.lds.size();
+}
+
 void LdsAccess::check_bounds(uint32_t alignment) const {
+  if (f_.lds_lanes == 0 || is_inside(alignment)) return;
   for (int a = 0; a < f_.accesses; ++a)
     for (uint64_t left = f_.lds_lanes; left; left &= left - 1) {
       const int lane = std::countr_zero(left);
@@ -26,6 +43,7 @@ void LdsAccess::check_races(bool read, bool write) const {
   if (!g_.checks()) return;
   for (int a = 0; a < f_.accesses; ++a) {
     uint64_t left = f_.lds_lanes;
+    if (write && !read && g_.lds.write_lanes(f_.lds[a], left, f_.bytes, w_.index, index_)) continue;
     if (read && !write) left = g_.lds.read_lanes(f_.lds[a], left, f_.bytes, w_.index, index_);
     for (; left; left &= left - 1) {
       const int lane = std::countr_zero(left);

@@ -18,6 +18,7 @@ class LdsAccess {
   void check_races(bool read, bool write) const;
 
  private:
+  bool is_inside(uint32_t alignment) const;  // the quick answer for all lanes
   void report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const;
 
   Workgroup& g_;

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "memory/atomics.hpp"
+#include "memory/lane_data.hpp"
 #include "memory/lds_access.hpp"
+#include "memory/lds_phases.hpp"
 #include "machine/workgroup.hpp"
 
 namespace hk::emulator {
@@ -68,33 +70,18 @@ struct LdsInstruction {
     phases(false);
     count(Counts::lds_read);
     destination();
-    const int dwords = (f.bytes + 3) / 4;
-    if (f.bytes == 16)
-      load_whole<4>();
-    else if (f.bytes == 8)
-      load_whole<2>();
-    else
-      for (int a = 0; a < f.accesses; ++a)
-        for (uint64_t left = f.lanes; left; left &= left - 1) {
-          const int lane = std::countr_zero(left);
-          uint32_t value[4] = {};
-          std::memcpy(value, g.lds.at(f.lds[a][lane]), f.bytes);
-          if (f.bytes < 4) value[0] = narrow(value[0]);
-          for (int d = 0; d < dwords; ++d) f.data[a * dwords + d][lane] = value[d];
-        }
-    poison(w, f);
-  }
-
-  // Loads dwords of the active lanes; dwords of inactive lanes never land.
-  template <int kDwords>
-  void load_whole() {
-    for (int a = 0; a < f.accesses; ++a)
-      for (uint64_t left = f.lanes; left; left &= left - 1) {
+    for (int a = 0; a < f.accesses; ++a) {  // dwords of inactive lanes never land
+      const auto at = [&](int lane) { return g.lds.at(f.lds[a][lane]); };
+      const bool whole = for_dwords(
+          f.bytes, [&](auto dwords) { load_lanes<dwords>(at, f.lanes, f.data + a * dwords); });
+      for (uint64_t left = whole ? 0 : f.lanes; left; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        uint32_t value[kDwords];
-        std::memcpy(value, g.lds.at(f.lds[a][lane]), sizeof value);
-        for (int d = 0; d < kDwords; ++d) f.data[a * kDwords + d][lane] = value[d];
+        uint32_t value = 0;
+        std::memcpy(&value, at(lane), f.bytes);
+        f.data[a][lane] = narrow(value);
       }
+    }
+    poison(w, f);
   }
 
   // Transposes: in each group of 16 lanes, which cover rows of 16 elements, lane i gets column i.
@@ -130,15 +117,15 @@ struct LdsInstruction {
     check(false, true);
     phases(true);
     count(Counts::lds_write);
-    const int dwords = (f.bytes + 3) / 4;
     for (int a = 0; a < f.accesses; ++a) {
-      const uint32_t* data = row(in().src[1 + a]);
-      for (uint64_t left = f.lanes; left; left &= left - 1) {
+      const auto* data = reinterpret_cast<const uint32_t (*)[kLanes]>(row(in().src[1 + a]));
+      const auto at = [&](int lane) { return g.lds.at(f.lds[a][lane]); };
+      const bool whole =
+          for_dwords(f.bytes, [&](auto dwords) { store_lanes<dwords>(at, f.lanes, data); });
+      for (uint64_t left = whole ? 0 : f.lanes; left; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        uint32_t value[4];
-        for (int d = 0; d < dwords; ++d) value[d] = data[d * kLanes + lane];
-        if (p.memory.high) value[0] >>= 16;
-        std::memcpy(g.lds.at(f.lds[a][lane]), value, f.bytes);
+        const uint32_t value = p.memory.high ? data[0][lane] >> 16 : data[0][lane];
+        std::memcpy(at(lane), &value, f.bytes);
       }
     }
   }

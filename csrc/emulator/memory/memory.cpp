@@ -1,67 +1,9 @@
 #include "memory/memory.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 #include <stdexcept>
 
 namespace hk::emulator {
-namespace {
-
-uint32_t* lazy_cells(size_t count) {
-  void* at = mmap(nullptr, count * sizeof(uint32_t), PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) throw std::bad_alloc();
-  return static_cast<uint32_t*>(at);
-}
-
-uint32_t load(const uint32_t& cell) { return __atomic_load_n(&cell, __ATOMIC_RELAXED); }
-void store(uint32_t& cell, uint32_t value) { __atomic_store_n(&cell, value, __ATOMIC_RELAXED); }
-
-}  // namespace
-
-RaceShadow::~RaceShadow() {
-  if (written_) munmap(written_, bytes_);
-  if (read_) munmap(read_, bytes_);
-}
-
-void RaceShadow::reserve(size_t bytes) {
-  const size_t cells = bytes + 16;
-  written_ = lazy_cells(cells);
-  read_ = lazy_cells(cells);
-  bytes_ = cells * sizeof(uint32_t);
-}
-
-uint32_t RaceShadow::note(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first) {
-  uint32_t conflict = 0;
-  for (size_t i = offset; i < offset + bytes; ++i) {
-    if (use == Use::read) {
-      const uint32_t old = load(read_[i]);
-      if (old >> 1 != self) store(read_[i], self << 1 | (old >> 1 >= first ? kSeveral : 0));
-    } else {
-      const uint32_t old = load(written_[i]), writer = old >> 1;
-      const bool both_atomic = use == Use::atomic && (old & kAtomic);
-      if (writer >= first && writer != self && !both_atomic) conflict = writer;
-      store(written_[i], self << 1 | (use == Use::atomic ? kAtomic : 0));
-    }
-  }
-  return conflict;
-}
-
-uint32_t RaceShadow::look(Use use, size_t offset, size_t bytes, uint32_t self,
-                          uint32_t first) const {
-  uint32_t conflict = 0;
-  for (size_t i = offset; i < offset + bytes; ++i) {
-    const uint32_t written = load(written_[i]), writer = written >> 1;
-    const bool both_atomic = use == Use::atomic && (written & kAtomic);
-    if (writer >= first && writer != self && !both_atomic) conflict = writer;
-    if (use == Use::read) continue;
-    const uint32_t read = load(read_[i]), reader = read >> 1;
-    if (reader >= first && (reader != self || (read & kSeveral))) conflict = reader;
-  }
-  return conflict;
-}
 
 Address Memory::map(void* host, size_t bytes, std::string name) {
   std::lock_guard lock(mutex_);
@@ -84,7 +26,7 @@ Address Memory::map(void* host, size_t bytes, std::string name) {
   region->bytes = bytes;
   region->host = static_cast<std::byte*>(host);
   region->name = std::move(name);
-  region->shadow.reserve(bytes);
+  region->shadow.reserve(region->address, bytes);
   std::fill_n(&slots_[next_], wanted, region.get());
   next_ = next_ % (kSlots - 1) + 1;
   const Address address = region->address;

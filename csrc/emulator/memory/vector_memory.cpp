@@ -6,6 +6,7 @@
 #include "memory/addresses.hpp"
 #include "memory/atomics.hpp"
 #include "memory/global_access.hpp"
+#include "memory/lane_data.hpp"
 #include "memory/lds_access.hpp"
 #include "machine/workgroup.hpp"
 
@@ -81,6 +82,16 @@ uint32_t narrow(const MemoryTraits& m, uint32_t value) {
   return m.high ? value << 16 : value;
 }
 
+// Whether all active lanes access all bytes of the instruction.
+bool is_complete(const WaveState& w, const Prepared& p, const Addresses& a, const Host& host) {
+  bool complete = true;
+  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    complete &= host[lane] && a.in_range[lane] == p.memory.bytes;
+  }
+  return complete;
+}
+
 void count(Workgroup& g, Counts::Level level, uint64_t lanes, uint32_t bytes) {
   g.counts.bytes[level] += uint64_t(std::popcount(lanes)) * bytes;
 }
@@ -111,7 +122,10 @@ void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
   f.first = p.writes[0].first;
   f.count = p.writes[0].count;
   const bool small = p.memory.bytes < 4;
-  for (uint64_t left = f.lanes; left; left &= left - 1) {
+  const bool done = is_complete(w, p, a, host) && for_dwords(p.memory.bytes, [&](auto dwords) {
+                      load_lanes<dwords>([&](int lane) { return host[lane]; }, f.lanes, f.data);
+                    });
+  for (uint64_t left = done ? 0 : f.lanes; left; left &= left - 1) {
     const int lane = std::countr_zero(left);
     uint32_t value[4] = {};
     if (host[lane]) std::memcpy(value, host[lane], a.in_range[lane]);
@@ -130,7 +144,11 @@ void store(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const 
   find_memory(g, w, p, index, a, f, host);
   const int row = row_of(p.instruction->src[1]);
   const int dwords = (p.memory.bytes + 3) / 4;
-  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
+  const bool done =
+      is_complete(w, p, a, host) && for_dwords(p.memory.bytes, [&](auto count) {
+        store_lanes<count>([&](int lane) { return host[lane]; }, w.wave.exec(), w.wave.vgpr + row);
+      });
+  for (uint64_t left = done ? 0 : w.wave.exec(); left; left &= left - 1) {
     const int lane = std::countr_zero(left);
     if (!host[lane]) continue;
     uint32_t value[4];
@@ -192,6 +210,31 @@ void check_own_lds(Workgroup& g, const WaveState& w, uint32_t index, uint32_t be
   });
 }
 
+// Reports faults of a copy's LDS addresses, and records it.
+void begin_copy(Workgroup& g, const WaveState& w, uint32_t index, const InFlight& f) {
+  const uint32_t* to = f.lds[0];
+  const auto is_outside = [&](int lane) { return uint64_t(to[lane]) + f.bytes > g.lds.size(); };
+  bool inside = true;
+  for (uint64_t left = f.lanes; left; left &= left - 1)
+    inside &= !is_outside(std::countr_zero(left));
+  if (inside && (!g.checks() || g.lds.begin_copy_lanes(to, f.lanes, f.bytes, w.index, index)))
+    return;
+  for (uint64_t left = f.lanes; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    if (is_outside(lane))
+      g.stop("lds-out-of-bounds",
+             "LDS address " + hex(to[lane]) + " of " + std::to_string(g.lds.size()) + " bytes",
+             {index, -1, w.index, lane, to[lane]});
+    if (!g.checks()) continue;
+    const Lds::Verdict v = g.lds.begin_copy(to[lane], f.bytes, w.index, index);
+    if (v.fault != Lds::Verdict::Fault::none)
+      g.findings.add("lds-race",
+                     "copies to LDS bytes that wave " + std::to_string(v.wave) +
+                         " uses without a barrier or a wait in between",
+                     {index, v.instruction, w.index, lane, to[lane]});
+  }
+}
+
 // Starts a copy to LDS at M0 + the immediate offset + the lane's place. Data are read and written
 // when a wait forces the copy.
 void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
@@ -212,22 +255,11 @@ void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
   if (g.checks()) check_own_lds(g, w, index, base, base + kLanes * bytes);
   for (uint64_t left = f.lanes; left; left &= left - 1) {
     const int lane = std::countr_zero(left);
-    const uint32_t to = base + uint32_t(lane) * bytes;
-    f.lds[0][lane] = to;
+    f.lds[0][lane] = base + uint32_t(lane) * bytes;
     f.from[lane] = host[lane];
     f.data[0][lane] = a.in_range[lane];
-    if (uint64_t(to) + bytes > g.lds.size())
-      g.stop("lds-out-of-bounds",
-             "LDS address " + hex(to) + " of " + std::to_string(g.lds.size()) + " bytes",
-             {index, -1, w.index, lane, to});
-    if (!g.checks()) continue;
-    const Lds::Verdict v = g.lds.begin_copy(to, bytes, w.index, index);
-    if (v.fault != Lds::Verdict::Fault::none)
-      g.findings.add("lds-race",
-                     "copies to LDS bytes that wave " + std::to_string(v.wave) +
-                         " uses without a barrier or a wait in between",
-                     {index, v.instruction, w.index, lane, to});
   }
+  begin_copy(g, w, index, f);
   count(g, Counts::lds_copy, f.lanes, bytes);
   issue(w, p, f);
 }
@@ -244,52 +276,6 @@ void execute_vector_memory(Workgroup& g, WaveState& w, const Prepared& p, uint32
     case Access::atomic: return atomic(g, w, p, index, a);
     case Access::copy: return copy(g, w, p, index, a);
     default: return load(g, w, p, index, a);
-  }
-}
-
-void poison(WaveState& w, const InFlight& f) {
-  for (int row = f.first; row < f.first + f.count; ++row) {
-    w.pending.set(row);
-    if (f.lanes == ~0ull) {
-      std::fill_n(w.wave.vgpr[row], kLanes, kPoisonedRegister);
-      continue;
-    }
-    for (int lane = 0; lane < kLanes; ++lane)
-      if (f.lanes >> lane & 1) w.wave.vgpr[row][lane] = kPoisonedRegister;
-  }
-}
-
-void land(Workgroup& g, WaveState& w, InFlight& f) {
-  using What = InFlight::What;
-  if (f.what == What::scalar) {
-    for (int i = 0; i < f.count; ++i) {
-      const int s = f.first + i;
-      w.wave.sgpr[s] = f.data[i][0];
-      w.scalar_pending[s / 64] &= ~(1ull << s % 64);
-      w.scalar_written[s / 64] |= 1ull << s % 64;
-    }
-  } else if (f.what == What::copy) {
-    for (uint64_t left = f.lanes; left; left &= left - 1) {
-      const int lane = std::countr_zero(left);
-      std::byte* to = g.lds.at(f.lds[0][lane]);
-      const uint32_t valid = f.from[lane] ? f.data[0][lane] : 0;
-      if (valid) std::memcpy(to, f.from[lane], valid);
-      std::memset(to + valid, 0, f.bytes - valid);  // out of range: zeros
-      if (g.checks()) g.lds.end_copy(f.lds[0][lane], f.bytes, w.index, f.instruction);
-    }
-  } else {
-    for (int d = 0; d < f.count; ++d) {
-      uint32_t* row = w.wave.vgpr[f.first + d];
-      const uint32_t* data = f.data[d];
-      if (f.lanes == ~0ull) {
-        std::memcpy(row, data, kLanes * 4);
-      } else {
-        for (int lane = 0; lane < kLanes; ++lane)
-          if (f.lanes >> lane & 1) row[lane] = data[lane];
-      }
-      w.pending.clear(f.first + d);
-      note_written(w, f.first + d, f.lanes);
-    }
   }
 }
 

@@ -39,14 +39,16 @@ T division_scaled(T s0, T s1, T s2, bool& out) {
   const int denominator = exponent(s1), numerator = exponent(s2), apart = numerator - denominator;
   const bool of_denominator = s0 == s1;
   const bool large = apart >= Limits::kFar, small = apart <= -Limits::kFar;
-  out = large || (small && denominator != 0);
-  if (s1 == 0 || s2 == 0) return -std::numeric_limits<T>::quiet_NaN();
-  if (large) return of_denominator ? s0 * Limits::kUp : s0;
-  if (denominator == 0) return s0 * Limits::kUp;
-  if (denominator >= 2 * Limits::kBias - 1)  // its reciprocal would be denormal
-    return small && !of_denominator ? s0 : s0 * Limits::kDown;
-  if (small) return of_denominator ? s0 : s0 * Limits::kUp;
-  return numerator <= Limits::kTiny ? s0 * Limits::kUp : s0;
+  out = large | (small & (denominator != 0));
+  // The last assignment that applies counts; without branches, lanes vectorise.
+  const T up = s0 * Limits::kUp, down = s0 * Limits::kDown;
+  T result = numerator <= Limits::kTiny ? up : s0;
+  result = small ? (of_denominator ? s0 : up) : result;
+  const bool tiny_reciprocal = denominator >= 2 * Limits::kBias - 1;  // it would be denormal
+  result = tiny_reciprocal ? (small & !of_denominator ? s0 : down) : result;
+  result = denominator == 0 ? up : result;
+  result = large ? (of_denominator ? up : s0) : result;
+  return (s1 == 0) | (s2 == 0) ? -std::numeric_limits<T>::quiet_NaN() : result;
 }
 
 // v_div_fmas with VCC set: s0 * s1 + s2, scaled up if the quotient s2 is large and down if it is
@@ -72,14 +74,17 @@ template <class T>
 T division_fixed(T s0, T s1, T s2) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   const T sign = std::signbit(s1) != std::signbit(s2) ? T(-1) : T(1);
-  if (s2 != s2) return s2 + s2;  // quiet
-  if (s1 != s1) return s1 + s1;
-  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
-    return -std::numeric_limits<T>::quiet_NaN();
-  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
-  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * T(0);
-  if (exponent(s2) - exponent(s1) < DivisionLimits<T>::kUnder) return sign * T(0);
-  return sign * (s0 == s0 ? std::fabs(s0) : kInfinity);
+  const bool infinite1 = std::fabs(s1) == kInfinity, infinite2 = std::fabs(s2) == kInfinity;
+  const bool zero1 = s1 == 0, zero2 = s2 == 0;
+  // The last assignment that applies counts; without branches, lanes vectorise.
+  T result = sign * (s0 == s0 ? std::fabs(s0) : kInfinity);
+  const bool under = exponent(s2) - exponent(s1) < DivisionLimits<T>::kUnder;
+  result = under | infinite1 | zero2 ? sign * T(0) : result;
+  result = zero1 | infinite2 ? sign * kInfinity : result;
+  result =
+      (zero1 & zero2) | (infinite1 & infinite2) ? -std::numeric_limits<T>::quiet_NaN() : result;
+  result = s1 != s1 ? s1 + s1 : result;
+  return s2 != s2 ? s2 + s2 : result;  // quiet
 }
 
 // v_div_fixup in f16; its caller handles NaN sources.

@@ -2,35 +2,14 @@
 
 #include <cstring>
 
+#include "semantics/dpp.hpp"
+
 namespace hk::emulator::HK_ISA {
 namespace {
 
 constexpr uint32_t kSign = 0x80000000u;
 
-// ---- DPP: the lane that `lane` reads, or -1 (CDNA3 ISA guide, "DPP_CTRL") ----
-
-int dpp_source(uint32_t control, int lane) {
-  const int row = lane & ~15, column = lane & 15, count = int(control & 15);
-  const auto in_row = [&](int c) { return c >= 0 && c < 16 ? row + c : -1; };
-  if (control < 0x100) return (lane & ~3) + int(control >> (2 * (lane & 3)) & 3);  // quad_perm
-  switch (control & 0x1f0) {
-    case 0x100: return in_row(column + count);         // row_shl
-    case 0x110: return in_row(column - count);         // row_shr
-    case 0x120: return row + ((column - count) & 15);  // row_ror
-    case 0x150: return row + count;                    // row_newbcast
-  }
-  switch (control) {
-    case 0x130: return lane < 63 ? lane + 1 : -1;     // wave_shl:1
-    case 0x134: return (lane + 1) & 63;               // wave_rol:1
-    case 0x138: return lane - 1;                      // wave_shr:1
-    case 0x13c: return (lane - 1) & 63;               // wave_ror:1
-    case 0x140: return row + 15 - column;             // row_mirror
-    case 0x141: return (lane & ~7) + 7 - (lane & 7);  // row_half_mirror
-    case 0x142: return row - 1;                       // row_bcast:15; row 0 has none
-    case 0x143: return lane >= 32 ? 31 : -1;          // row_bcast:31
-  }
-  throw Unsupported("dpp_ctrl " + std::to_string(control));
-}
+// ---- DPP ----
 
 // Whether a DPP lane reads its source. If that is out of bounds or inactive, it reads 0 and writes
 // only with bound_ctrl.
@@ -39,10 +18,9 @@ bool dpp_reads(const Wave& w, int source) { return source >= 0 && (w.exec() >> s
 void permute(const Wave& w, const Instruction& in, uint32_t* row) {
   uint32_t from[kLanes];
   std::memcpy(from, row, sizeof from);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int source = dpp_source(in.dpp_ctrl, lane);
-    row[lane] = dpp_reads(w, source) ? from[source] : 0;
-  }
+  const int8_t* const sources = dpp_sources(in.dpp_ctrl);
+  for (int lane = 0; lane < kLanes; ++lane)
+    row[lane] = dpp_reads(w, sources[lane]) ? from[sources[lane]] : 0;
 }
 
 // ---- SDWA ----
@@ -163,12 +141,13 @@ const uint32_t* packed_row(Wave& w, const Instruction& in, int n, bool high, As 
 }
 
 uint64_t dpp_lanes(const Wave& w, const Instruction& in) {
-  uint64_t lanes = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const bool enabled = (in.row_mask >> (lane / 16) & 1) && (in.bank_mask >> (lane / 4 % 4) & 1);
-    if (enabled && (in.bound_ctrl || dpp_reads(w, dpp_source(in.dpp_ctrl, lane))))
-      lanes |= 1ull << lane;
-  }
+  uint64_t row = 0, lanes = 0;
+  for (int bank = 0; bank < 4; ++bank) row |= (in.bank_mask >> bank & 1 ? 15ull : 0) << 4 * bank;
+  for (int i = 0; i < 4; ++i) lanes |= (in.row_mask >> i & 1 ? row : 0) << 16 * i;
+  if (in.bound_ctrl) return lanes & w.exec();
+  const int8_t* const sources = dpp_sources(in.dpp_ctrl);
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (!dpp_reads(w, sources[lane])) lanes &= ~(1ull << lane);
   return lanes & w.exec();
 }
 

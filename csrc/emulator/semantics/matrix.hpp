@@ -2,6 +2,7 @@
 // of D = A B + C in vectors of 8.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -42,6 +43,21 @@ void load_c(Wave& w, const Operand& c, int registers, Value (*out)[kLanes]) {
       out[r][lane] = std::bit_cast<Value>(uint32_t(c.value));
 }
 
+// Copies C to the registers of D, where blocks of 32 x 32 and 16 x 16 are then computed.
+inline LaneRow* copy_c(Wave& w, const Instruction& in, int registers) {
+  const Operand& c = in.src[2];
+  auto* const d = reinterpret_cast<LaneRow*>(register_row(w, in.dst[0]));
+  if (c.kind == Kind::constant) {
+    std::fill_n(d[0], registers * kLanes, uint32_t(c.value));
+  } else if (c.kind == Kind::vgpr || c.kind == Kind::agpr) {
+    const uint32_t* const rows = register_row(w, c);
+    if (rows != d[0]) std::memmove(d, rows, size_t(registers) * sizeof(Row));
+  } else {
+    throw Unsupported("a matrix instruction with C in SGPRs");
+  }
+  return d;
+}
+
 // ---- vectors of 8 ----
 
 template <class T>
@@ -50,6 +66,7 @@ struct VectorOf {
 };
 using Floats = VectorOf<float>::type;
 using Ints = VectorOf<int32_t>::type;
+using Words = VectorOf<uint32_t>::type;
 
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #ifdef __FMA__
@@ -71,8 +88,8 @@ inline Ints settled(Ints v) { return v; }
 
 // Multiplies one block of 32 x 32 or 16 x 16. The 64 lanes of a register are 8 vectors, M / 8 per
 // row.
-template <class Value, class S>
-void multiply(const Value* a, const Value* b, Value (*d)[kLanes]) {
+template <class Value, class S, class Rows>
+void multiply(const Value* a, const Value* b, Rows* d) {
   using Vector = typename VectorOf<Value>::type;
   constexpr int kPerRow = S::M / 8;
   for (int r = 0; r < S::per_block; ++r) {

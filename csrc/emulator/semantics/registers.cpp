@@ -111,12 +111,8 @@ struct Check {
             scalar_name(64 * half + std::countr_zero(left)) + " is read before it was written",
             place(-1));
     }
-    const uint64_t beyond = limits.sgprs >= 102  ? 0
-                            : limits.sgprs >= 64 ? ((1ull << 38) - 1) & ~0ull << (limits.sgprs - 64)
-                                                 : (1ull << 38) - 1;
-    const uint64_t low = limits.sgprs >= 64 ? 0 : ~0ull << limits.sgprs;
-    if (((p.scalar_reads[0] | p.scalar_writes[0]) & low) ||
-        ((p.scalar_reads[1] | p.scalar_writes[1]) & beyond)) {
+    if (((p.scalar_reads[0] | p.scalar_writes[0]) & limits.no_sgprs[0]) ||
+        ((p.scalar_reads[1] | p.scalar_writes[1]) & limits.no_sgprs[1])) {
       findings.add("register-bounds",
                    "an SGPR is not allocated: the kernel has " + std::to_string(limits.sgprs),
                    place(-1));
@@ -125,6 +121,27 @@ struct Check {
   }
 };
 
+// The part of a source that the instruction's first dword depends on.
+Registers judged(const Prepared& p, int read) {
+  return p.into_high >> read & 1 ? Registers{p.reads[read].first, 1} : p.reads[read];
+}
+
+// Whether no operand has a fault: the quick answer for nearly all instructions. Those for which it
+// is no may still have none.
+bool is_faultless(const WaveState& w, const Prepared& p, const RegisterLimits& limits) {
+  uint64_t faults = (p.vgprs > limits.vgprs) | (p.agprs > limits.agprs);
+  faults |= p.reads_scc & !w.scc_written;
+  for (int half = 0; half < 2; ++half) {
+    const uint64_t reads = p.scalar_reads[half], touched = reads | p.scalar_writes[half];
+    faults |= touched & (w.scalar_pending[half] | limits.no_sgprs[half]);
+    faults |= reads & ~w.scalar_written[half];
+  }
+  for (int i = 0; i < p.num_reads; ++i)
+    faults |= w.pending.range(p.reads[i]) | w.partial.range(judged(p, i));
+  for (int i = 0; i < p.num_writes; ++i) faults |= w.pending.range(p.writes[i]);
+  return faults == 0;
+}
+
 }  // namespace
 
 RegisterLimits RegisterLimits::of(const Kernel& kernel) {
@@ -132,21 +149,28 @@ RegisterLimits RegisterLimits::of(const Kernel& kernel) {
   const uint32_t vgprs = std::min(((kernel.rsrc3 & 63) + 1) * 4, total);  // accum_offset
   // granules of 16, 6 of which are VCC, FLAT_SCRATCH and XNACK_MASK
   const uint32_t sgprs = std::min((kernel.rsrc1 >> 6 & 15) / 2 * 16 + 16, 102u);
-  return {uint16_t(std::min(vgprs, 256u)), uint16_t(std::min(total - vgprs, 256u)),
-          uint16_t(sgprs)};
+  const uint64_t low = sgprs >= 64 ? 0 : ~0ull << sgprs, all_high = (1ull << 38) - 1;
+  const uint64_t high = sgprs >= 102  ? 0
+                        : sgprs >= 64 ? all_high & ~0ull << (sgprs - 64)
+                                      : all_high;
+  return {uint16_t(std::min(vgprs, 256u)),
+          uint16_t(std::min(total - vgprs, 256u)),
+          uint16_t(sgprs),
+          {low, high}};
 }
 
 void check_registers(WaveState& w, const Prepared& p, uint32_t index, const RegisterLimits& limits,
                      Findings& findings) {
+  if (is_faultless(w, p, limits)) [[likely]]
+    return;
   Check check{w, p, index, limits, findings};
   for (int i = 0; i < p.num_reads; ++i) {
     const Registers r = p.reads[i];
     check.allocated(r);
     if (w.pending.range(r)) [[unlikely]]
       check.pending(r, false);
-    const Registers whole = p.into_high >> i & 1 ? Registers{r.first, 1} : r;
-    if (w.partial.range(whole) && p.spill == Spill::none) [[unlikely]]
-      check.unwritten(whole, lanes_read(w, p));
+    if (w.partial.range(judged(p, i)) && p.spill == Spill::none) [[unlikely]]
+      check.unwritten(judged(p, i), lanes_read(w, p));
   }
   for (int i = 0; i < p.num_writes; ++i) {
     const Registers r = p.writes[i];

@@ -10,6 +10,7 @@ namespace hk::emulator {
 // Descriptor").
 struct RegisterLimits {
   uint16_t vgprs, agprs, sgprs;
+  uint64_t no_sgprs[2];  // bits of the encodings of SGPRs that are not allocated
   static RegisterLimits of(const Kernel& kernel);
 };
 

@@ -35,6 +35,9 @@ struct Bf16 {
   static float decode(uint32_t word, int part) {
     return as_float(part ? word & 0xffff0000u : word << 16);
   }
+  static Floats decode(Words words, int part) {
+    return Floats(part ? words & 0xffff0000u : words << 16);
+  }
 };
 struct I8 {
   using Value = int32_t;
@@ -45,11 +48,19 @@ struct I8 {
 // Unpacks to [block][k][M], which for either value of `blocks` is [lane group][element][M].
 template <class T, class S>
 void unpack(const LaneRow* rows, typename T::Value* out) {
+  constexpr bool kVectors = S::M % 8 == 0 && requires { T::decode(Words{}, 0); };
   for (int j = 0; j < S::elements; ++j)
-    for (int g = 0; g < S::groups; ++g)
-      for (int m = 0; m < S::M; ++m)
-        out[(g * S::elements + j) * S::M + m] =
-            T::decode(rows[j / T::parts][g * S::M + m], j % T::parts);
+    for (int g = 0; g < S::groups; ++g) {
+      const uint32_t* const from = rows[j / T::parts] + g * S::M;
+      typename T::Value* const to = out + (g * S::elements + j) * S::M;
+      if constexpr (kVectors) {
+        for (int m = 0; m < S::M; m += 8)
+          *reinterpret_cast<Floats*>(to + m) =
+              T::decode(*reinterpret_cast<const Words*>(from + m), j % T::parts);
+      } else {
+        for (int m = 0; m < S::M; ++m) to[m] = T::decode(from[m], j % T::parts);
+      }
+    }
 }
 
 // Lane whose B a lane takes, by BLGP (the calculator's table).
@@ -97,21 +108,27 @@ template <class TA, class TB, class S>
 void mfma(Wave& w, const Instruction& in) {
   using Value = typename TA::Value;
   constexpr int kSize = S::M * S::K;
-  alignas(64) Value a[kSize * S::blocks], b[kSize * S::blocks], d[S::registers][kLanes];
+  alignas(64) Value a[kSize * S::blocks], b[kSize * S::blocks];
   alignas(64) LaneRow permuted[S::elements / TB::parts];
   unpack<TA, S>(reinterpret_cast<const LaneRow*>(register_row(w, in.src[0])), a);
   unpack<TB, S>(b_rows<S::elements / TB::parts>(w, in, permuted), b);
-  load_c<Value>(w, in.src[2], S::registers, d);
+  // A block of 4 x 4 is computed beside the registers, with scalars.
+  alignas(64) Value small[S::M == 4 ? S::registers : 1][kLanes];
+  LaneRow* d = nullptr;
+  if constexpr (S::M == 4)
+    load_c<Value>(w, in.src[2], S::registers, small);
+  else
+    d = copy_c(w, in, S::registers);
   for (int block = 0; block < S::blocks; ++block) {
     // CBSZ: 2^cbsz consecutive blocks share the A of the ABID-th of them
     const int from = (block >> in.cbsz << in.cbsz) + (in.cbsz ? in.abid : 0);
     const Value* const rows = a + kSize * (from % S::blocks);
     if constexpr (S::M == 4)
-      multiply_small<Value, S>(rows, b + kSize * block, d, 4 * block);
+      multiply_small<Value, S>(rows, b + kSize * block, small, 4 * block);
     else
       multiply<Value, S>(rows, b + kSize * block, d + S::per_block * block);
   }
-  std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
+  if constexpr (S::M == 4) std::memcpy(register_row(w, in.dst[0]), small, sizeof small);
 }
 
 // ---- f64: blgp negates A, B, C; one element per lane ----

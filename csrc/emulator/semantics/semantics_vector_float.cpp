@@ -7,13 +7,14 @@ namespace {
 
 template <class T>
 void division_scale(Wave& w, const Instruction& in) {
-  Row result[sizeof(T) / 4];
-  uint64_t mask = 0;
+  Row result[sizeof(T) / 4], off;
   for_lanes<T, T, T>(w, in, [&](int lane, T a, T b, T c) {
     bool out;
     store_lane<T>(result, lane, division_scaled(a, b, c, out));
-    mask |= uint64_t(out) << lane;
+    off.lane[lane] = out;
   });
+  uint64_t mask = 0;
+  for (int lane = 0; lane < kLanes; ++lane) mask |= uint64_t(off.lane[lane]) << lane;
   finish<T>(w, in, result);
   write_mask(w, in, in.dst[1], mask);
 }

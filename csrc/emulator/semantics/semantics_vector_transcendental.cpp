@@ -134,10 +134,11 @@ int32_t exponent(T a) {
   return exponent;
 }
 
-// Scales by a power of 2, exactly within f32's range. It computes in double, so that results round
-// once.
-float scaled(float a, int32_t power) {
-  return float(std::ldexp(double(a), power < -400 ? -400 : power > 400 ? 400 : power));
+// Scales by a power of 2, exactly within f32's range. It computes in double, where the product is
+// exact, so that results round once.
+inline float scaled(float a, int32_t power) {
+  const int32_t within = power < -400 ? -400 : power > 400 ? 400 : power;
+  return float(double(a) * as_double(int64_t(within + 1023) << 52));
 }
 
 void add_parts(Semantics& all) {
