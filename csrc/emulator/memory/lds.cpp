@@ -108,7 +108,11 @@ Lds::Verdict Lds::race_of_read(uint32_t cell, uint32_t cells, uint32_t wave, uin
 
 Lds::Verdict Lds::race_of_write(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const {
   if (Verdict v = race_of_read(cell, cells, wave, mask); v.fault != Verdict::Fault::none) return v;
-  for (uint32_t i = cell; i < cell + cells; ++i) {
+  return race_with_readers(4 * cell, 4 * cells, wave);
+}
+
+Lds::Verdict Lds::race_with_readers(uint32_t address, uint32_t bytes, uint32_t wave) const {
+  for (uint32_t i = address / 4; i < (address + bytes + 3) / 4; ++i) {
     const uint32_t read = read_[i];
     if (epoch_of(read) >= epoch_ && (wave_of(read) != wave || (read & kSeveral)))
       return {Verdict::Fault::race, wave_of(read), read_at_[i]};

@@ -41,6 +41,8 @@ class Lds {
                    uint32_t at) {
     return write_lanes_any(addresses, lanes, bytes, wave, at, epoch_);
   }
+  // The race of a write with reads alone.
+  Verdict race_with_readers(uint32_t address, uint32_t bytes, uint32_t wave) const;
   // Check and record a copy when it is issued, and when it lands.
   Verdict begin_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   bool begin_copy_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace hk::emulator {
 
@@ -52,10 +53,24 @@ void LdsAccess::check_races(bool read, bool write) const {
       if (read) v = g_.lds.read(at, f_.bytes, w_.index, index_);
       if (write && v.fault == Lds::Verdict::Fault::none)
         v = g_.lds.write(at, f_.bytes, w_.index, index_);
+      if (v.fault == Lds::Verdict::Fault::race && write && !read && writes_the_same(v, a, lane))
+          [[unlikely]]
+        v = g_.lds.race_with_readers(at, f_.bytes, w_.index);
       if (v.fault != Lds::Verdict::Fault::none) [[unlikely]]
         report(v, lane, at, write);
     }
   }
+}
+
+// Two waves may write the same value by one instruction: Triton has it where their data are copies.
+bool LdsAccess::writes_the_same(const Lds::Verdict& v, int access, int lane) const {
+  if (v.instruction != index_ || p_.memory.access != Access::store) return false;
+  const Operand& data = p_.instruction->src[1 + access];
+  const int row = data.index + (data.kind == Kind::agpr ? 256 : 0);
+  uint32_t value[4];
+  for (int d = 0; d < (f_.bytes + 3) / 4; ++d) value[d] = w_.wave.vgpr[row + d][lane];
+  if (p_.memory.high) value[0] >>= 16;
+  return std::memcmp(g_.lds.at(f_.lds[access][lane]), value, f_.bytes) == 0;
 }
 
 void LdsAccess::report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const {

@@ -19,6 +19,8 @@ class LdsAccess {
 
  private:
   bool is_inside(uint32_t alignment) const;  // the quick answer for all lanes
+  // Whether the bytes already hold what this lane writes, by this instruction in another wave.
+  bool writes_the_same(const Lds::Verdict& v, int access, int lane) const;
   void report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const;
 
   Workgroup& g_;

@@ -15,6 +15,9 @@ ROWS = "B N H D"
 """Cache of TRITON_ATTN: a token's heads lie together."""
 SPLIT = "B H D/x N x"
 """Keys of ROCM_ATTN, whose values lie channel-major."""
+SPARE_PAGES = 4
+"""Entries of the block table past the longest request. Engines' tables have room for the longest
+request that they allow, and TRITON_ATTN looks up the pages of whole steps."""
 MOST_ERROR = 2.0**-7
 """Most error, in units of the sum of weights times absolute values.
 
@@ -74,7 +77,7 @@ class Batch:
 
         tokens, counts = sum(self.queries), [-(-keys // self.page) for keys in self.keys]
         pages = torch.randperm(sum(counts), generator=random).int()
-        table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
+        table = torch.zeros(len(counts), max(counts) + SPARE_PAGES, dtype=torch.int32)
         for request, own in enumerate(pages.split(counts)):
             table[request, : len(own)] = own
         keys, values = (
