@@ -220,6 +220,21 @@ def test_what_the_clock_says(scale: Path) -> None:
     assert "bound by" in text
 
 
+def test_findings_are_reported_although_the_clock_cannot_run(scale: Path) -> None:
+    """The clock stops at an access that is not mapped; the findings still stand there."""
+    words = (scale, *LAUNCH, *args(X, "f32[100]=nan", NUMBER, FACTOR), "--time")
+    result = run(*words)
+    assert result.exit_code == 1
+    assert "finding" in result.stdout.splitlines()[1]
+    assert "not timed: trace: out-of-bounds: " in result.stdout
+    data = document(*words, code=1)
+    assert data["time"] is None
+    assert data["untimed"].startswith("trace: out-of-bounds: ")
+    alone = run(*words, "--no-run")
+    assert (alone.exit_code, alone.stdout) == (1, "")
+    assert alone.stderr.startswith("trace: out-of-bounds: ")
+
+
 def test_only_the_clock(scale: Path) -> None:
     """The time is the same without a run, which leaves the tensors of the clock alone."""
     with_run = document(scale, *LAUNCH, *args(*GIVEN), "--time")

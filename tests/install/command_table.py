@@ -18,6 +18,7 @@ WAYS = (HERE, SHELL, LONG, SERVER, MAKE, GPU, DOCKER, NETWORK, TOO_LONG)
 
 IMAGE = "tests/install/test_image.py"
 SCRIPTS = "tests/install/test_two_commands.py"
+RUN_OBJECT = "tests/lab/foreign/test_document.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"
 
 TABLE = {
@@ -32,6 +33,7 @@ TABLE = {
     "pip install .": IMAGE,
     "pip install dist/*.whl": IMAGE,
     "pip install '.[llamacpp]'": NETWORK,
+    "python add.py": RUN_OBJECT,
     "pip install --no-build-isolation '.[quantize]'": NETWORK,
     "pip install cibuildwheel": NETWORK,
     "cibuildwheel": DOCKER,
@@ -43,6 +45,7 @@ TABLE = {
     "hk-backend doctor": "tests/cli/test_doctor.py",
     "hk-backend kernels gemm_bf16": HERE,
     "hk-backend quantize": LONG,
+    "hk-backend run-object add.co": RUN_OBJECT,
     "hk-backend status": HERE,
     "hk-backend time attention_prefill_bf16_d128_packed": LONG,
     "hk-backend time gemm_bf16_256x256": HERE,

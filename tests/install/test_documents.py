@@ -47,8 +47,9 @@ def test_make_knows_what_a_command_asks(command: Command, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("document", commands.documents())
 def test_the_python_of_a_document(document: str) -> None:
+    """Triton is in no environment of ours: tests/lab/foreign/test_document.py has its block."""
     for block in commands.blocks(document, (ROOT / document).read_text()):
-        if block.language == "python":
+        if block.language == "python" and "import triton" not in block.text:
             exec(compile("\n" * (block.line - 1) + block.text, document, "exec"), {})
 
 

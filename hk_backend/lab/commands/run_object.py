@@ -126,8 +126,8 @@ def run_object(
         for path, tensor in targets.items():
             tensors.save(tensor, path)
         with progress.status(f"timing {chosen.name}"):
-            took = launch.time(ran) if time else None
-    done = ObjectRun(launch, ran, took, list(targets))
+            took, untimed = launch.time(ran) if time else (None, "")
+    done = ObjectRun(launch, ran, took, untimed, list(targets))
     if as_json:
         print_json(done.as_json())
     else:

@@ -55,28 +55,40 @@ class ObjectLaunch:
         """
         return self.gpu.launch(self.kernel, self.grid, self.block, values, self.dynamic_lds)
 
-    def time(self, ran: Ran | None) -> Timed:
+    def time(self, ran: Ran | None) -> tuple[Timed | None, str]:
         """Model the launch, on tensors that no run has changed.
+
+        A launch with findings may have no time; then the reason is returned in its place.
 
         Args:
             ran: the executed launch, which knows the FLOPs.
 
         Raises `ValueError` as `execute` does, and `RuntimeError` if a traced workgroup cannot run
-        to its end.
+        to its end although there are no findings.
         """
         flops = float(ran.counters.matrix_flops) if ran and ran.counters else 0.0
         sampled = replace(evenly(math.prod(self.grid)), flops=flops)
         given = (self.kernel, self.grid, self.block, self.values(), self.dynamic_lds)
-        return timed(self.gpu.trace(*given, sampled))
+        try:
+            return timed(self.gpu.trace(*given, sampled)), ""
+        except RuntimeError as error:
+            if ran and ran.findings:
+                return None, str(error)
+            raise
 
 
 @dataclass(frozen=True)
 class ObjectRun:
-    """What a launch found. None: the user did not ask for it."""
+    """The results of a launch. None: the user did not ask for it.
+
+    Attributes:
+        untimed: the reason why a launch with findings has no time.
+    """
 
     launch: ObjectLaunch
     ran: Ran | None
     took: Timed | None
+    untimed: str
     saved: Sequence[Path]
 
     def as_json(self) -> dict[str, Any]:
@@ -96,6 +108,7 @@ class ObjectRun:
             "counters": report.plain_counters(counters, kernel.lines) if counters else None,
             "saved": [str(path) for path in self.saved],
             "time": self.took.as_json() if self.took else None,
+            "untimed": self.untimed,
         }
 
     def print(self, console: Console) -> None:
@@ -114,5 +127,7 @@ class ObjectRun:
                 console.print()
         if self.took:
             self.took.print(console)
+        if self.untimed:
+            console.print(Text(f"not timed: {self.untimed}", "yellow"), soft_wrap=True)
         for path in self.saved:
             console.print(Text(f"saved: {path}"), soft_wrap=True)

@@ -137,7 +137,10 @@ def install(arch: str = "gfx950") -> TritonGpu:
 
 
 class _Driver:
-    """What Triton asks of a driver (triton/backends/driver.py, `DriverBase` and `GPUDriver`)."""
+    """The functions that Triton asks of a driver.
+
+    They are those of triton/backends/driver.py, `DriverBase` and `GPUDriver`.
+    """
 
     binary_ext = "hsaco"
 

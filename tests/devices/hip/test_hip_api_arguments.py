@@ -76,7 +76,7 @@ def test_an_array_of_pointers_has_the_declared_arguments(
 def test_a_buffer_ends_anywhere_behind_the_declared_arguments(
     more: int, library: EmulatedLibrary, kernel: c_void_p
 ) -> None:
-    """What the caller gives in the place of hidden arguments does not count."""
+    """Bytes that the caller gives in the place of hidden arguments do not count."""
     out = malloc(library, 12)
     given = struct.pack("<2Qi", 0, out, -9) + more * b"\xff"
     extra, _held = buffer(given)
