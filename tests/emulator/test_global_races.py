@@ -138,6 +138,10 @@ CASES = {
     "one lane of 64": ([store(0, "dword", 0, 4, 1 << 37), store(1, "dword")], 1),
     "one lane of 64, wide": ([load(0, "dwordx4", 0, 16, 1 << 51), store(1, "dwordx4", 0, 16)], 1),
     "a dword between two": ([store(0, "dword"), store(1, "dword", 2, 4, 1 << 20)], 1),
+    "one read before the others": (
+        [load(0, "dword", 0, 4, 1), load(0, "dword"), store(1, "dword", 0, 4, 0b1110)],
+        1,
+    ),
     "its own bytes": ([store(0, "dword"), store(0, "ubyte", 1), load(0, "dwordx2", 0, 8)], 0),
     "several readers, then one of them": (
         [load(0, "dword"), load(1, "dword"), store(1, "dword")],
@@ -175,3 +179,29 @@ def test_random_accesses_conflict_as_bytes_do(seed: int) -> None:
             )
     begin = seed % 4 if seed % 3 == 0 else 4 * (seed % 4)
     assert findings(execute(accesses, begin)) == expected(accesses)
+
+
+NEIGHBOURS = """
+  s_lshr_b32 s13, s2, 2
+  s_lshl_b32 s13, s13, 8
+  s_and_b32 s14, s2, 3
+  v_lshlrev_b32 v1, 2, v0
+  v_add_u32 v1, s13, v1                    ; a dword for each lane and 4 workgroups
+  v_add_u32 v2, s14, v1                    ; a byte of it for each workgroup
+  v_mov_b32 v3, s2
+  global_store_byte v2, v3, s[6:7]
+  {more}
+  s_waitcnt vmcnt(0)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_workgroups_on_several_threads_split_the_same_dwords(seed: int) -> None:
+    """Without a race none is found; with one, whoever comes last sees it."""
+    launch = {"seed": seed, "threads": 4}
+    for more, race in (("", False), ("global_load_dword v4, v1, s[6:7]", True)):
+        out = np.zeros((8, 64, 4), np.uint8)
+        report = run(NEIGHBOURS.format(more=more), None, out, grid=32, launch=launch)
+        assert checks(report) == ({"global-race"} if race else set())
+        expected = np.arange(32, dtype=np.uint8).reshape(8, 1, 4)
+        np.testing.assert_array_equal(out, np.broadcast_to(expected, out.shape))

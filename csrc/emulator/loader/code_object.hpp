@@ -33,7 +33,7 @@ struct KernelArgument {
 };
 
 struct Program;
-// What the machine prepares from a code object's text, once for all machines (machine/prepared.hpp).
+// The program that machines prepare from a code object's text, once for all (machine/prepared.hpp).
 struct OnceProgram {
   std::once_flag once;
   std::shared_ptr<const Program> program;
