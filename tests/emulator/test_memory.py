@@ -72,6 +72,28 @@ def test_transposed_lds_read_gives_lane_i_column_i() -> None:
     np.testing.assert_array_equal(out, element.transpose(0, 2, 1))
 
 
+@pytest.mark.parametrize(("bits", "rows"), [(8, 8), (4, 16)])
+def test_transposed_reads_of_small_elements(bits: int, rows: int) -> None:
+    """16 lanes cover `rows` rows of 16 elements; lane i gets column i."""
+    element = np.random.default_rng(bits).integers(0, 1 << bits, (4, rows, 16), dtype=np.uint8)
+    columns = element.transpose(0, 2, 1)
+
+    def packed(values: np.ndarray) -> np.ndarray:
+        pairs = values.reshape(-1, 2) if bits == 4 else values.reshape(-1, 1)
+        return pairs[:, 0] | pairs[:, -1] << 4 if bits == 4 else pairs[:, 0]
+
+    body = f"""
+      v_lshlrev_b32 v2, 3, v0
+      global_load_dwordx2 v[4:5], v2, s[4:5]
+      s_waitcnt vmcnt(0)
+      ds_write_b64 v2, v[4:5]
+      ds_read_b64_tr_b{bits} v[6:7], v2
+      s_waitcnt lgkmcnt(0)
+      global_store_dwordx2 v2, v[6:7], s[6:7]"""
+    out = result(body, packed(element), 128, lds=512).view(np.uint8)
+    np.testing.assert_array_equal(out, packed(columns))
+
+
 @pytest.mark.parametrize(
     ("instruction", "source"),
     [

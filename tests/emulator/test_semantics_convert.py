@@ -146,6 +146,48 @@ def test_two_fp8_to_16_bits_every_value(
         assert same_floats(halves[1::2], expected[::-1])
 
 
+@pytest.mark.parametrize("name", ["fp8", "bf8"])
+@pytest.mark.parametrize("exponent", [0, 3, -4])
+def test_two_fp8_to_f32_every_value(name: str, exponent: int) -> None:
+    codes = np.arange(256, dtype=np.uint32)
+    stored = torch.from_numpy(codes.astype(np.uint8)).view(FP8["gfx950", name])
+    expected = (stored.float() * 2.0**exponent).numpy()
+    scale = np.full(LANES, 1.75 * 2.0**exponent, np.float32).view(np.uint32)
+    for half in (0, 1):
+        there = (codes | codes[::-1] << np.uint32(8)) << np.uint32(16 * half)
+        wave = Wave(arch="gfx950")
+        for start in range(0, 256, LANES):
+            own = slice(start, start + LANES)
+            found = wave.vector(
+                f"v_cvt_scalef32_pk_f32_{name}", there[own], scale, dwords=2, op_sel=half
+            ).rows
+            assert same_floats(found[0].view(np.float32), expected[own])
+            assert same_floats(found[1].view(np.float32), expected[::-1][own])
+
+
+@pytest.mark.parametrize("name", ["fp8", "bf8"])
+@pytest.mark.parametrize("source", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("exponent", [0, 2, -3])
+def test_two_numbers_to_fp8_over_a_scale(name: str, source: str, exponent: int) -> None:
+    """Every code times the scale comes back as it was; the other half of the register stays."""
+    stored = torch.arange(256, dtype=torch.uint8).view(FP8["gfx950", name])
+    scaled = (stored.float() * 2.0**exponent).half().float()
+    finite = stored[scaled.isfinite()]  # in every source
+    codes = finite.view(torch.uint8).numpy().astype(np.uint32)
+    values = finite.float() * 2.0**exponent
+    scale = np.full(len(codes), 1.5 * 2.0**exponent, np.float32).view(np.uint32)
+    wave = Wave(arch="gfx950", destination=np.full(LANES, 0x11223344, np.uint32))
+    mnemonic = f"v_cvt_scalef32_pk_{name}_{source}"
+    if source == "f32":
+        bits = values.numpy().view(np.uint32)
+        found = run(mnemonic, bits, bits[::-1].copy(), scale, wave=wave)
+    else:
+        dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[source]
+        halves = values.to(dtype).view(torch.int16).numpy().astype(np.uint16).astype(np.uint32)
+        found = run(mnemonic, halves | halves[::-1] << np.uint32(16), scale, wave=wave)
+    assert np.array_equal(found, 0x11220000 | codes | codes[::-1] << np.uint32(8))
+
+
 @pytest.mark.parametrize(("arch", "name"), FP8)
 def test_f32_to_fp8(arch: str, name: str) -> None:
     """Every number of the format, its neighbours and the ties between."""

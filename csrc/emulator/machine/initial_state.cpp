@@ -120,6 +120,7 @@ void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
   w.partial.fill();
   std::memset(w.written, 0, sizeof w.written);
   for (int i = 0; i < 2; ++i) w.scalar_written[i] = w.scalar_pending[i] = 0;
+  w.saved_unwritten.clear();
   w.scc_written = false;
   w.recent = Recent{};
   w.waits.clear();

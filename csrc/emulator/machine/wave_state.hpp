@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <unordered_map>
 
 #include "machine/prepared.hpp"
 #include "checks/waits.hpp"
@@ -59,6 +60,7 @@ struct WaveState {
   // State of vector registers. A `partial` one has lanes that were never written; see `written`.
   RegisterBits pending, partial, recent_matrix;
   uint64_t written[512];
+  std::unordered_map<int, uint64_t> saved_unwritten;  // lanes that hold an SGPR never written
   uint32_t matrix_at[512];  // wait-state time of the last matrix instruction that wrote it
   const Prepared* matrix_by[512];
 

@@ -71,7 +71,10 @@ struct Check {
     for (uint64_t left = w.partial.range(r); left; left &= left - 1) {
       const int row = r.first + std::countr_zero(left);
       // lanes to come are no fault of the instruction that waits for them
-      const uint64_t missing = lanes & ~w.written[row];
+      uint64_t missing = lanes & ~w.written[row];
+      if (missing && p.spill == Spill::from_lane)
+        if (const auto saved = w.saved_unwritten.find(row); saved != w.saved_unwritten.end())
+          missing &= ~saved->second;
       if (missing && !w.pending.range({uint16_t(row), 1}))
         findings.add("unwritten-register", register_name(row) + " is read before it was written",
                      place(-1, std::countr_zero(missing)));
@@ -169,7 +172,7 @@ void check_registers(WaveState& w, const Prepared& p, uint32_t index, const Regi
     check.allocated(r);
     if (w.pending.range(r)) [[unlikely]]
       check.pending(r, false);
-    if (w.partial.range(judged(p, i)) && p.spill == Spill::none) [[unlikely]]
+    if (w.partial.range(judged(p, i))) [[unlikely]]
       check.unwritten(judged(p, i), lanes_read(w, p));
   }
   for (int i = 0; i < p.num_writes; ++i) {
@@ -198,17 +201,23 @@ uint64_t lanes_still_unwritten(const WaveState& w, const Prepared& p) {
   return missing & w.wave.exec();
 }
 
-// Marks what a spill moves as unwritten, if it was: a finding follows only if that is used.
-void pass_on_unwritten(WaveState& w, const Prepared& p, bool unwritten) {
-  if (p.spill == Spill::to_lane && unwritten) {
-    const int row = p.writes[0].first;
-    const Operand& lane = p.instruction->src[1];
-    w.written[row] &=
-        ~(1ull << (lane.kind == Kind::sgpr ? w.wave.sgpr[lane.index] : lane.value) % 64);
-    w.partial.set(row);
-  }
-  if (p.spill == Spill::from_lane && p.num_reads && lanes_read(w, p) & ~w.written[p.reads[0].first])
-    for (int i = 0; i < 2; ++i) w.scalar_written[i] &= ~p.scalar_writes[i];
+uint64_t lane_written(const WaveState& w, const Prepared& p) {  // by v_writelane
+  const Operand& lane = p.instruction->src[1];
+  return 1ull << (lane.kind == Kind::sgpr ? w.wave.sgpr[lane.index] : lane.value) % 64;
+}
+
+// Marks the lane to which an SGPR never written was saved as unwritten.
+void save_unwritten(WaveState& w, const Prepared& p) {
+  const int row = p.writes[0].first;
+  w.written[row] &= ~lane_written(w, p);
+  w.partial.set(row);
+  w.saved_unwritten[row] |= lane_written(w, p);
+}
+
+// Marks the SGPR that comes back from such a lane as unwritten: a finding follows if it is used.
+void restore_unwritten(WaveState& w, const Prepared& p) {
+  if (p.num_reads == 0 || !(lanes_read(w, p) & ~w.written[p.reads[0].first])) return;
+  for (int i = 0; i < 2; ++i) w.scalar_written[i] &= ~p.scalar_writes[i];
 }
 
 void unwrite_high(WaveState& w, const Prepared& p, uint64_t lanes) {
@@ -226,20 +235,16 @@ void note_writes(WaveState& w, const Prepared& p) {
   w.scalar_written[0] |= p.scalar_writes[0];
   w.scalar_written[1] |= p.scalar_writes[1];
   w.scc_written |= p.writes_scc;
-  if (p.spill == Spill::from_lane) [[unlikely]]
-    pass_on_unwritten(w, p, false);
+  if (p.spill == Spill::from_lane) restore_unwritten(w, p);
   if (p.num_writes == 0) return;
   uint64_t lanes = p.writes_all_lanes ? ~0ull : w.wave.exec();
-  if (p.hazard.lane_access) {  // v_writelane
-    const Operand& lane = p.instruction->src[1];
-    lanes = 1ull << (lane.kind == Kind::sgpr ? w.wave.sgpr[lane.index] : lane.value) % 64;
-  }
+  if (p.spill == Spill::to_lane) lanes = lane_written(w, p);
   for (int i = 0; i < p.num_writes; ++i)
     if (w.partial.range(p.writes[i]))
       for (int r = p.writes[i].first; r < p.writes[i].first + p.writes[i].count; ++r)
         note_written(w, r, lanes);
   if (saved_unwritten) [[unlikely]]
-    pass_on_unwritten(w, p, true);
+    save_unwritten(w, p);
   if (unknown) [[unlikely]]
     unwrite_high(w, p, unknown);
 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -128,8 +129,8 @@ def install(arch: str = "gfx950") -> TritonGpu:
     triton.testing.do_bench = gpu.benchmark
     backends["cpu"] = backends["amd"]
     try:
-        import vllm.triton_utils  # noqa: F401
-    except ImportError:
+        import_module("vllm.triton_utils")
+    except ModuleNotFoundError:  # without vLLM
         pass
     finally:
         del backends["cpu"]

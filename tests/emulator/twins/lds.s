@@ -121,3 +121,23 @@ lds-race | lds=256 block=128
   s_cbranch_scc1 done
   ds_write_b32 v2, v0
   done:
+
+# two waves may write the same by one instruction, but nothing else
+lds-race | at ds_write_b32 | lds=512 block=128
+- v_and_b32 v2, 63, v0
++ v_mov_b32 v2, v0
+  v_and_b32 v3, 63, v0
+  v_lshlrev_b32 v3, 2, v3
+  ds_write_b32 v3, v2
+
+# equal writes race with another wave's read of the bytes all the same
+lds-race | lds=512 block=128
+  v_and_b32 v2, 63, v0
+  v_lshlrev_b32 v3, 2, v2
+  ds_write_b32 v3, v2
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v4, v3
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  ds_write_b32 v3, v2

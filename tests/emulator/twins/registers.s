@@ -110,3 +110,19 @@ unwritten-register
 unwritten-register | at v_readlane_b32 | block=45
 - v_readlane_b32 s20, v0, 40
 + v_readlane_b32 s20, v0, 50
+
+# an SGPR never written may be saved and restored with its tuple, but not used
+unwritten-register | at s_add_u32
+  v_writelane_b32 v10, s40, 3
+  s_nop 1
+  v_readlane_b32 s41, v10, 3
+- s_mov_b32 s41, 1
+  s_add_u32 s42, s41, 1
+
+# a lane that was saved with a number gives it back, its neighbour does not
+unwritten-register | at v_readlane_b32
+  s_mov_b32 s40, 7
+  v_writelane_b32 v10, s40, 3
+  s_nop 1
+- v_readlane_b32 s41, v10, 3
++ v_readlane_b32 s41, v10, 4

@@ -128,9 +128,9 @@ def case_timing(gpu: TritonGpu) -> None:
 
     def microseconds(count: int) -> float:
         x, out = torch.randn(count), torch.zeros(count)
-        with gpu.timing():
+        with gpu.timing() as launches:
             add[(-(-count // 256),)](x, x, out, count, BLOCK=256)
-        launch = gpu.launches[-1]
+        (launch,) = launches
         assert launch.modelled is not None
         assert launch.counters is None
         return launch.modelled.microseconds
@@ -139,6 +139,7 @@ def case_timing(gpu: TritonGpu) -> None:
     assert 0 < times[0] < times[1] < times[2]
     add[(4,)](*(torch.zeros(1000) for _ in range(3)), 1000, BLOCK=256)
     assert gpu.launches[-1].modelled is None
+    assert all(each.modelled is None for each in gpu.launches)
 
 
 def case_descriptors(gpu: TritonGpu) -> None:
