@@ -98,7 +98,7 @@ class KernelProof(Proof):
 SOURCE = "engine_{}"
 """The name of an engine's file of records."""
 FOREIGN = "stock"
-"""What stands for the engine in the name of the records of engines' own GPU kernels."""
+"""Name, in place of an engine's, of the records of engines' own GPU kernels."""
 WITHOUT_PARAMETERS = "-"
 
 

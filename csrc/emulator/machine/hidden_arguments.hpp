@@ -10,8 +10,8 @@
 
 namespace hk::emulator {
 
-// Pointers that a kernel may ask for and that lead to nothing here. Each has an address of its own
-// in memory that is never mapped, so that only a kernel that reads through one gets a finding.
+// Pointers that a kernel may ask for and that lead to nothing here. Each has its own address in
+// unmapped memory: only a kernel that reads through one gets a finding.
 enum class Absent {
   queue,
   hostcall_buffer,
