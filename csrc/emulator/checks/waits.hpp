@@ -9,8 +9,9 @@
 // its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts. Those are
 // the last N issued; all before them have landed. A scalar load or a FLAT instruction may be any of
 // the outstanding ones: it has certainly landed only at 0 (FLAT: of both counters).
-// A full counter stalls the issue of the next instruction until one has returned. Compilers rely on
-// it: LLVM takes the result of the 64th last load as there, after vmcnt(63), which waits for nothing.
+// A full counter stalls the issue of the next instruction until one has returned. LLVM relies on it
+// for vmcnt, and takes the 64th last load as there without a wait. Nobody was seen to rely on it for
+// lgkmcnt: results that land only through such a stall stay poisoned here.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +47,7 @@ class Waits {
   void issue_lds(InFlight&);     // counts in lgkmcnt
   void issue_flat(InFlight&);
 
-  // Most instructions in flight that each counter counts.
-  static constexpr size_t kMostVector = 63, kMostLds = 15;
+  static constexpr size_t kMostVector = 63;  // in flight that vmcnt counts
 
   // Calls land(InFlight&) for all instructions that a wait forces. -1: no wait for that counter.
   template <class Land>

@@ -102,26 +102,19 @@ bool Workgroup::step(WaveState& w) {
       p.execute(w.wave, *p.instruction);
       return true;
     case Action::nop: return true;
-    case Action::lds:
-      make_room(w);
-      execute_lds(*this, w, p, uint32_t(index));
-      return true;
+    case Action::lds: execute_lds(*this, w, p, uint32_t(index)); return true;
     case Action::vector_memory:
       make_room(w);
       execute_vector_memory(*this, w, p, uint32_t(index));
       return true;
-    case Action::scalar_load:
-      make_room(w);
-      execute_scalar_load(*this, w, p, uint32_t(index));
-      return true;
+    case Action::scalar_load: execute_scalar_load(*this, w, p, uint32_t(index)); return true;
     default: return control(w, p, uint32_t(index));
   }
 }
 
-// Lands what a full counter forces before one more memory instruction is issued.
+// Lands the loads that a full counter forces before one more is issued.
 void Workgroup::make_room(WaveState& w) {
   if (w.waits.vector().size() >= Waits::kMostVector) wait(w, int(Waits::kMostVector) - 1, -1);
-  if (w.waits.lds().size() >= Waits::kMostLds) wait(w, -1, int(Waits::kMostLds) - 1);
 }
 
 // Reports copies to LDS in flight at the end of a wave. By the time that they land, the LDS may be

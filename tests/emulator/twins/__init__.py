@@ -35,8 +35,6 @@ PARTS = {
     "ZEROS_BUT_13_AND_14": lines(ZERO, *range(2, 13), 15),
     "LOADS_63": lines("global_load_dword v{}, v1, s[4:5]", *range(10, 73)),
     "LOADS_62": lines("global_load_dword v{}, v1, s[4:5]", *range(10, 72)),
-    "READS_15": lines("ds_read_b32 v{}, v1", *range(10, 25)),
-    "READS_14": lines("ds_read_b32 v{}, v1", *range(10, 24)),
     "LOADS_TO_V10_AND_69_MORE": lines("global_load_dword v{}, v1, s[4:5]", *range(10, 80)),
     "READS_TO_V10_AND_19_MORE": lines("ds_read_b32 v{}, v1", *range(10, 30)),
     "MFMA": "s_nop 1\n v_mfma_f32_32x32x16_bf16 v[16:31], v[2:5], v[6:9], 0",

@@ -13,14 +13,6 @@ unwaited-register | at v_add_u32 | beside global_load_dword v2
 + $LOADS_62
   v_add_u32 v3, v2, v2
 
-# 15 LDS instructions are the most in flight
-unwaited-register | at v_add_u32 | beside ds_read_b32 v2 | lds=256
-  ds_write_b32 v1, v0
-  ds_read_b32 v2, v1
-- $READS_15
-+ $READS_14
-  v_add_u32 v3, v2, v2
-
 # stores count in vmcnt, too
 unwaited-register | beside global_load_dword v2
   global_load_dword v2, v1, s[4:5]
