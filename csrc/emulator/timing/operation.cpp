@@ -29,10 +29,10 @@ uint32_t lds_clocks(const Prepared& p, const Parameters& parameters) {
   const Class cls = p.instruction->opcode->cls;
   const uint32_t bytes = std::max<uint32_t>(p.memory.bytes, 4) * kLanes * p.memory.accesses;
   const P rate = p.memory.access == Access::transpose ? P::lds_read_transposed
-                 : cls == Class::lds_write              ? P::lds_write
-                 : p.memory.bytes >= 12                 ? P::lds_read_b128
-                 : p.memory.bytes == 8                  ? P::lds_read_b64
-                                                        : P::lds_read_b32;
+                 : cls == Class::lds_write            ? P::lds_write
+                 : p.memory.bytes >= 12               ? P::lds_read_b128
+                 : p.memory.bytes == 8                ? P::lds_read_b64
+                                                      : P::lds_read_b32;
   return std::max(1u, uint32_t(std::ceil(bytes / parameters[rate])));
 }
 

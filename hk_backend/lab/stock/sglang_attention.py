@@ -38,9 +38,13 @@ def run_extend(given: AttentionArguments) -> None:
     slots = (
         given.block_table[:, :, None] * cache.block_size + torch.arange(cache.block_size)
     ).flatten(1)
-    starts = torch.nn.functional.pad(before.cumsum(0), (1, 0)).int()
-    read = [own[:count] for own, count in zip(slots, before.tolist(), strict=True)]
     window = given.sliding_window
+    kept = before.clamp(max=window) if window else before  # as `update_sliding_window_buffer` does
+    starts = torch.nn.functional.pad(kept.cumsum(0), (1, 0)).int()
+    read = [
+        own[count - last : count]
+        for own, count, last in zip(slots, before.tolist(), kept.tolist(), strict=True)
+    ]
     module.extend_attention_fwd(
         given.query,
         *new_tokens(given),
