@@ -20,6 +20,7 @@ IMAGE = "tests/install/test_image.py"
 SCRIPTS = "tests/install/test_two_commands.py"
 RUN_OBJECT = "tests/lab/foreign/test_document.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"
+STOCK = "tests/integration/hk_vllm/stock/test_foreign_kernels.py"
 
 TABLE = {
     "./check": SCRIPTS,
@@ -41,6 +42,7 @@ TABLE = {
     "hk-backend bench attention": TOO_LONG,
     "hk-backend bench attention --isa avx2": LONG,
     "hk-backend bench attention --lengths": LONG,
+    "hk-backend bench gpu": STOCK,
     "hk-backend bench linear": LONG,
     "hk-backend doctor": "tests/cli/test_doctor.py",
     "hk-backend kernels gemm_bf16": HERE,

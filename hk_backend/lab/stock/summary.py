@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 
 from hk_backend.lab import tables
@@ -55,7 +56,7 @@ def _attention(rows: Sequence[Compared]) -> str:
         if isinstance(row.case.of, Batch) and row.theirs:
             model, _, batch = row.case.name.rpartition(" ")
             lines.setdefault((model, row.stock), {})[batch] = _cell(row)
-    batches = list(dict.fromkeys(batch for line in lines.values() for batch in line))
+    batches = sorted({batch for line in lines.values() for batch in line}, key=_by_size)
     if not lines:
         return ""
     headings = ["attention, TFLOP/s: HK / stock = ratio", "stock", *batches]
@@ -63,6 +64,12 @@ def _attention(rows: Sequence[Compared]) -> str:
         headings,
         ([*key, *(line.get(batch, "") for batch in batches)] for key, line in lines.items()),
     )
+
+
+def _by_size(name: str) -> tuple[int, str]:
+    """Order of columns: by the number in their names; those without one come last."""
+    digits = "".join(filter(str.isdigit, name))
+    return (int(digits) if digits else sys.maxsize, name)
 
 
 def _cell(row: Compared) -> str:
@@ -89,7 +96,7 @@ def _linear(rows: Sequence[Compared]) -> str:
         if not isinstance(row.case.of, Batch):
             of = found.setdefault((row.case.of.format, row.stock), {})
             of.setdefault(f"M={row.case.of.m}", []).append(row.ratios[RATIO])
-    counts = list(dict.fromkeys(count for line in found.values() for count in line))
+    counts = sorted({count for line in found.values() for count in line}, key=_by_size)
     if not found:
         return ""
     return tables.markdown(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -108,12 +109,16 @@ def run_prefix_prefill(given: AttentionArguments) -> None:
 
 
 def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
-    """Steps of each workgroup of ROCM_ATTN: requests, then heads, then blocks of tokens."""
+    """Steps of each workgroup of ROCM_ATTN: requests, then heads, then blocks of tokens.
+
+    It goes through all keys, also those that a window hides.
+    """
+    whole = replace(batch, window=0)
     steps = np.zeros((grid[2], 1, grid[0]))
     for request, (new, total) in enumerate(zip(batch.queries, batch.keys, strict=True)):
         begins = np.arange(0, new, PREFIX_ROWS)
         steps[: len(begins), 0, request] = steps_of(
-            batch, begins, PREFIX_ROWS, new, total, PREFIX_KEYS
+            whole, begins, PREFIX_ROWS, new, total, PREFIX_KEYS
         )
     return np.broadcast_to(steps, (grid[2], grid[1], grid[0])).reshape(-1)
 
