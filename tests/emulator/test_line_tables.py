@@ -14,8 +14,8 @@ from tests.emulator.assembly import PROLOGUE, assemble
 # Two files in two folders, one of them relative; lines that go back and far ahead; no line; an
 # advance of the address that no special opcode holds.
 BODY = f"""
-  .file 1 "/work/kernels" "add.py"
-  .file 2 "/work/kernels" "lib/load.hpp"
+  .file 1 "/src/kernels" "add.py"
+  .file 2 "/src/kernels" "lib/load.hpp"
   .file 3 "other.hip"
   .loc 1 10 0
   {PROLOGUE}
@@ -31,11 +31,11 @@ BODY = f"""
   global_store_dword v1, v0, s[6:7]
 """
 LINES = [
-    "/work/kernels/add.py:10",
-    "/work/kernels/lib/load.hpp:4711",
-    "/work/kernels/lib/load.hpp:7",
+    "/src/kernels/add.py:10",
+    "/src/kernels/lib/load.hpp:4711",
+    "/src/kernels/lib/load.hpp:7",
     "other.hip:70000",
-    "/work/kernels/add.py:12",
+    "/src/kernels/add.py:12",
 ]
 
 
@@ -82,7 +82,7 @@ def text_of(code: bytes) -> bytes:
 def test_findings_name_the_line(versions: dict[int, bytes]) -> None:
     kernel = _emulator.CodeObject.load(versions[4], versions[4]).kernel("k")
     report = _emulator.Machine("gfx950").launch(kernel, [1], [64], [None, None])
-    assert {found.source for found in report.findings} == {"/work/kernels/add.py:12"}
+    assert {found.source for found in report.findings} == {"/src/kernels/add.py:12"}
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 6, 0xFFFF])

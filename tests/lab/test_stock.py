@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from hk_backend.lab import document
+from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock import attention, batches, cases, summary
 from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch
 from hk_backend.lab.stock.cases import Case
-from hk_backend.lab.stock.comparison import RATIO, TABLE, Compared, Side
+from hk_backend.lab.stock.comparison import RATIO, TABLE, Compared, Comparison, Side
 from hk_backend.lab.stock.layers import FORMATS, Layer
+from hk_backend.lab.stock.linear import StockLinear
 from hk_backend.lab.stock.ours import OurAttention, OurLinear
 from hk_backend.lab.stock.vllm_attention import prefix_work, unified_work
 from hk_backend.reference import attention as reference
@@ -115,6 +117,38 @@ def test_a_row_has_a_ratio_only_where_both_results_are_right() -> None:
     assert TABLE.summary([row(3.0), row(0.5), wrong, kept]) == (
         "1 wins, 1 losses, 0 failed, 2 without a ratio; smallest ratio to stock 0.50"
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (0.5, 0.5, ""),
+        (2.0, 0.5, "HK's error is 2.00 times what bf16 allows"),
+        (
+            0.5,
+            ValueError("kernel 'k' needs waves of 32 lanes"),
+            "kernel 'k' needs waves of 32 lanes",
+        ),
+        (0.5, RuntimeError("lds-race: here\nlds-race: there"), "lds-race: here"),
+    ],
+)
+def test_a_wrong_result_or_a_kernel_that_cannot_run_fails_its_row(
+    ours: float, theirs: float | Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def error(kernel: object, of: object) -> float:
+        if isinstance(theirs, Exception):
+            raise theirs
+        return theirs
+
+    monkeypatch.setattr(StockLinear, "error", error)
+    monkeypatch.setattr(OurLinear, "error", lambda kernel, of: ours)
+    for kernel in (StockLinear, OurLinear):
+        monkeypatch.setattr(kernel, "microseconds", lambda kernel, of: 1.0)
+    stock = StockLinear(TritonGpu("gfx950"), "stock", ("bf16",), lambda operands: operands.x)
+    cases = [Case("a layer", Layer("bf16", 16, 64, 64))]
+    (found,) = Comparison("gfx950", cases, [stock]).run(lambda text: None)
+    assert found.error == said
+    assert math.isnan(found.ratios[RATIO]) == bool(said)
 
 
 def test_the_text_of_a_document(tmp_path: Path) -> None:

@@ -9,5 +9,6 @@ as HK's kernels, held against the same reference, and timed by the same clock.
 `ours`: HK's results and modelled times for the same inputs.
 `comparison`: rows of `hk-backend bench gpu --against stock`.
 
-Only this room of hk_backend imports engines, and nothing but its command imports this room.
+Only this room of hk_backend runs an engine's code, and nothing but its command imports this room.
+Besides it the Triton driver imports one module of vLLM's, while it lends it a backend's name.
 """

@@ -92,7 +92,9 @@ class Comparison:
             row.kept = ours.refuses(case.of)
             if not row.kept:
                 row.ours = self._side(ours, case)
-        except (RuntimeError, NotImplementedError) as error:
+                if row.ours.error > 1:
+                    row.error = f"HK's error is {row.ours.error:.2f} times what bf16 allows"
+        except (RuntimeError, ValueError) as error:  # a finding, or a form that is not emulated
             row.error = str(error).splitlines()[0]
         return row
 

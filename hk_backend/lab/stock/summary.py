@@ -59,7 +59,7 @@ def _attention(rows: Sequence[Compared]) -> str:
     batches = sorted({batch for line in lines.values() for batch in line}, key=_by_size)
     if not lines:
         return ""
-    headings = ["attention, TFLOP/s: HK / stock = ratio", "stock", *batches]
+    headings = ["attention, modelled TFLOP/s: HK / stock = ratio", "stock", *batches]
     return tables.markdown(
         headings,
         ([*key, *(line.get(batch, "") for batch in batches)] for key, line in lines.items()),
@@ -100,7 +100,7 @@ def _linear(rows: Sequence[Compared]) -> str:
     if not found:
         return ""
     return tables.markdown(
-        ["linear layers: ratio", "stock", *counts],
+        ["linear layers, ratio of modelled times", "stock", *counts],
         ([*key, *(_range(line.get(count, ())) for count in counts)] for key, line in found.items()),
     )
 

@@ -60,7 +60,7 @@ def command(
     sweep = _comparison(arch.value, cases)
     environment = {
         "gpu": f"{arch.value}, emulated",
-        "figures": statement("attention_prefill"),
+        "figures": f"{statement('attention_prefill')}; unknown for stock's kernels",
         "hk": __version__,
     }
     from hk_backend.lab.stock.comparison import TABLE
