@@ -20,41 +20,18 @@ CHUNK, CONTEXT = 2048, 6144
 """New tokens of a long prompt's last chunk, and the tokens before them."""
 
 
-@dataclass(frozen=True)
-class Attention:
-    """The attention of a model on one GPU."""
-
-    heads: int
-    kv_heads: int
-    head_size: int
-    window: int = 0
-    sinks: bool = False
-    soft_cap: float = 0.0
-    fp8: bool = False
-
-    def batch(self, queries: tuple[int, ...], keys: tuple[int, ...] = ()) -> Batch:
-        sizes = self.heads, self.kv_heads, self.head_size
-        return replace(
-            Batch(queries, keys or queries, *sizes),
-            window=self.window,
-            sinks=self.sinks,
-            soft_cap=self.soft_cap,
-            fp8=self.fp8,
-        )
-
-
-ATTENTION: Mapping[str, Attention] = {
-    "llama8b": Attention(32, 8, 128),
-    "llama70b": Attention(64, 8, 128),
-    "llama70b/tp8": Attention(8, 1, 128),
-    "llama8b-fp8-cache": Attention(32, 8, 128, fp8=True),
-    "qwen3-235b": Attention(64, 4, 128),
-    "gpt-oss-full": Attention(64, 8, 64, sinks=True),
-    "gpt-oss-window": Attention(64, 8, 64, window=128, sinks=True),
-    "d64": Attention(64, 8, 64),
-    "gemma2-9b": Attention(16, 8, 256, soft_cap=50.0),
+ATTENTION: Mapping[str, Batch] = {
+    "llama8b": Batch((), (), 32, 8, 128),
+    "llama70b": Batch((), (), 64, 8, 128),
+    "llama70b/tp8": Batch((), (), 8, 1, 128),
+    "llama8b-fp8-cache": Batch((), (), 32, 8, 128, fp8=True),
+    "qwen3-235b": Batch((), (), 64, 4, 128),
+    "gpt-oss-full": Batch((), (), 64, 8, 64, sinks=True),
+    "gpt-oss-window": Batch((), (), 64, 8, 64, window=128, sinks=True),
+    "d64": Batch((), (), 64, 8, 64),
+    "gemma2-9b": Batch((), (), 16, 8, 256, soft_cap=50.0),
 }
-"""Layers by name; `d64` is gpt-oss without its sinks."""
+"""Layers of models on one GPU, without requests; `d64` is gpt-oss without its sinks."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +61,10 @@ def attention_cases() -> Iterator[Case]:
     """Batches of prompts of one length, of ragged lengths, and the last chunk of a long prompt."""
     for name, of in ATTENTION.items():
         for length in LENGTHS:
-            yield Case(f"{name} n{length}", of.batch((length,) * (TOKENS // length)))
-        yield Case(f"{name} ragged", of.batch(RAGGED))
-        yield Case(f"{name} chunk", of.batch((CHUNK,), (CHUNK + CONTEXT,)))
+            prompts = (length,) * (TOKENS // length)
+            yield Case(f"{name} n{length}", replace(of, queries=prompts, keys=prompts))
+        yield Case(f"{name} ragged", replace(of, queries=RAGGED, keys=RAGGED))
+        yield Case(f"{name} chunk", replace(of, queries=(CHUNK,), keys=(CHUNK + CONTEXT,)))
 
 
 def linear_cases() -> Iterator[Case]:
