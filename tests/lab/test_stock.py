@@ -90,8 +90,9 @@ def test_work_counts_the_steps_over_the_keys_of_each_workgroup() -> None:
     assert work[3 + 64] == 7
     assert work[3 + 65] == 0
     assert prefix_work(batch, (2, 8, 2)).reshape(2, 8, 2)[:, 0].tolist() == [[1, 4], [0, 4]]
-    windowed = unified_work(replace(batch, window=32), (69, 1, 1))
-    assert windowed.max() == 2
+    windowed = replace(batch, window=32)
+    assert unified_work(windowed, (69, 1, 1)).max() == 2
+    assert prefix_work(windowed, (2, 8, 2)).max() == 4  # it goes through hidden keys, too
 
 
 def test_steps_grow_with_the_keys_before_each_workgroup() -> None:
