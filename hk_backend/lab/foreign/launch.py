@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hk_backend.lab.foreign import addresses
+from hk_backend.lab.foreign.addresses import AskedAddresses
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import Launch, Traced
 
@@ -74,11 +76,13 @@ class EmulatedGpu:
     Args:
         arch: gfx942 or gfx950.
         seed: seed for the order of waves and workgroups; 0: workgroups in their order.
+        asked: tensors that a tensor of addresses may name; those are mapped, too.
     """
 
     arch: str
     seed: int = 1
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    asked: AskedAddresses = field(default_factory=AskedAddresses)
     machine: _emulator.Machine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,25 +184,63 @@ class EmulatedGpu:
     @contextmanager
     def _mapped(self, arguments: Sequence[Any]) -> Iterator[list[Any]]:
         """The arguments with addresses in place of tensors; the memory is mapped meanwhile."""
-        regions: dict[int, int] = {}
-
-        def address(number: int, tensor: torch.Tensor) -> int:
-            storage = tensor.untyped_storage()
-            host = storage.data_ptr()
-            if not storage.nbytes():
-                return 0
-            if host not in regions:
-                regions[host] = self.machine.map(host, storage.nbytes(), f"argument {number}")
-            return regions[host] + tensor.data_ptr() - host
-
+        mapped = _Mapped(self.machine, self.asked)
         try:
-            yield [
-                address(number, value) if isinstance(value, torch.Tensor) else value
-                for number, value in enumerate(arguments)
-            ]
+            yield [mapped.value(number, given) for number, given in enumerate(arguments)]
         finally:
-            for region in regions.values():
-                self.machine.unmap(region)
+            mapped.release()
+
+
+class _Mapped:
+    """The memory that one launch reaches.
+
+    A table of addresses is copied, with the addresses at which the machine has mapped the memory.
+    """
+
+    def __init__(self, machine: _emulator.Machine, asked: AskedAddresses) -> None:
+        self._machine, self._asked = machine, asked
+        self._regions: dict[int, int] = {}
+        self._tables: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def value(self, number: int, given: Any) -> Any:
+        """The value of argument `number` in the machine: an address in place of a tensor."""
+        if not isinstance(given, torch.Tensor):
+            return given
+        tensor = self._translated(number, given) if addresses.is_table(given) else given
+        storage = tensor.untyped_storage()
+        if not storage.nbytes():
+            return 0
+        begin = storage.data_ptr()
+        region = self._region(begin, storage.nbytes(), f"argument {number}")
+        return region + tensor.data_ptr() - begin
+
+    def release(self) -> None:
+        """Unmap everything. What the kernel has written to a copied table is copied back."""
+        for region in self._regions.values():
+            self._machine.unmap(region)
+        for given, before, after in self._tables:
+            written = before != after
+            given.view(torch.int64)[written] = after[written]
+
+    def _region(self, begin: int, size: int, name: str) -> int:
+        if begin not in self._regions:
+            self._regions[begin] = self._machine.map(begin, size, name)
+        return self._regions[begin]
+
+    def _translated(self, number: int, table: torch.Tensor) -> torch.Tensor:
+        given = table.view(torch.int64).tolist()
+        words = torch.tensor([self._address(number, word) for word in given], dtype=torch.int64)
+        self._tables.append((table, words.clone(), words))
+        return words
+
+    def _address(self, number: int, host: int) -> int:
+        """The mapped address of a word in a table; a word that is no address stays as it is."""
+        found = self._asked.find(host)
+        if found is None:
+            return host
+        begin, size = found
+        region = self._region(begin, size, f"memory that argument {number} points to")
+        return region + host - begin
 
 
 def _sizes(block: int | Sequence[int]) -> list[int]:

@@ -17,12 +17,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import torch
 
 from hk_backend import _emulator
+from hk_backend.lab.foreign.arguments import declared
 from hk_backend.lab.foreign.launch import EmulatedGpu, Ran, Sampled
 
 LANES = 64
@@ -122,10 +124,19 @@ def install(arch: str = "gfx950") -> TritonGpu:
     from triton.backends import backends
 
     gpu = TritonGpu(arch)
+    gpu.gpu.asked.install()
+
+    class Driver(_Driver):
+        """The driver of `gpu`; Inductor makes one without arguments if another one is active."""
+
+        def __init__(self) -> None:
+            super().__init__(gpu)
+
+    backends["amd"] = replace(backends["amd"], driver=Driver)
     for name, backend in backends.items():
-        active = name == "amd"
-        backend.driver.is_active = classmethod(lambda cls, active=active: active)
-    triton.runtime.driver.set_active(_Driver(gpu))
+        if name != "amd":
+            backend.driver.is_active = classmethod(lambda cls: False)
+    triton.runtime.driver.set_active(Driver())
     triton.testing.do_bench = gpu.benchmark
     backends["cpu"] = backends["amd"]
     try:
@@ -238,9 +249,9 @@ class _Launcher:
     ) -> None:
         if x * y * z == 0:
             return
-        declared = sum(not a.kind.startswith("hidden_") for a in kernel.arguments)
         arguments = list(_flat(self.types, given, kernel.name))
-        scratch = [None] * (declared - len(arguments))  # Triton's own buffers, here without a byte
+        # Triton's own buffers come last, here without a byte
+        scratch = [None] * (len(declared(kernel)) - len(arguments))
         if enter is not None:
             enter(launched)
         self.gpu.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hk_backend.config import get_config
 from hk_backend.engine import loggers
 from hk_backend.engine.contract import why_unknown
 from hk_backend.engine.patching import wrap
@@ -40,7 +41,10 @@ def members_of(platform: Any) -> tuple[str, ...]:
     """The registry members that HK wraps on `platform`."""
     if platform.is_rocm():
         return MEMBERS["rocm"]
-    return MEMBERS["cpu"] if platform.is_cpu() else ()
+    if not platform.is_cpu():
+        return ()
+    emulated = get_config().device.startswith("emulated")  # the GPU's backends may serve there
+    return MEMBERS["cpu"] + (MEMBERS["rocm"] if emulated else ())
 
 
 def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:

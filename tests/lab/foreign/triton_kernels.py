@@ -61,3 +61,13 @@ def described(x, out):
     """Copy a tile through a tensor descriptor."""
     at = tl.arange(0, 16)
     tl.store(out + at[:, None] * 16 + at[None, :], x.load([0, 0]))
+
+
+@triton.jit
+def add_one(addresses, n, BLOCK: tl.constexpr):
+    """Add 1 to the floats behind each address; the first workgroup also writes the table's end."""
+    memory = tl.load(addresses + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    tl.store(memory + at, tl.load(memory + at, at < n) + 1, at < n)
+    if tl.program_id(0) == 0:
+        tl.store(addresses + 2, 7)

@@ -122,6 +122,47 @@ def case_reinterpreted(gpu: TritonGpu) -> None:
     check_product(a, b, c)
 
 
+def case_addresses(gpu: TritonGpu) -> None:
+    """Memory behind a tensor of addresses is mapped, but not that of a tensor which is gone."""
+    from tests.lab.foreign.triton_kernels import add_one
+
+    base, other = torch.zeros(64), torch.zeros(16)
+    view = base[32:]
+    table = torch.tensor([view.data_ptr(), other.data_ptr(), 0], dtype=torch.uint64)
+    del base
+    given = table.tolist()
+    add_one[(2,)](table, 16, BLOCK=16)
+    assert view.tolist() == [1.0] * 16 + [0.0] * 16
+    assert other.tolist() == [1.0] * 16
+    assert table.tolist() == [*given[:2], 7]
+    del view
+    with pytest.raises(KernelFinding, match="out-of-bounds"):
+        add_one[(1,)](table, 16, BLOCK=16)
+
+
+def case_inductor(gpu: TritonGpu) -> None:
+    """`torch.compile` makes one kernel of a norm, and the GPU executes it."""
+    from hk_backend.lab.foreign import inductor
+
+    inductor.install(gpu)
+
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return scaled.to(x.dtype) * weight
+
+    x, weight = torch.randn(7, 256).bfloat16(), torch.randn(256).bfloat16()
+    found = torch.compile(norm)(x, weight)
+    wide = x.double()
+    exact = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
+    # two roundings to bf16, of the norm and of the product
+    assert bool(((found - exact).abs() <= 2 * 2.0**-8 * exact.abs()).all())
+    assert [launch.kernel.startswith("triton_") for launch in gpu.launches] == [True]
+    with gpu.timing() as timed:
+        torch.compile(norm)(x, weight)
+    assert len(timed) == 1
+
+
 def case_timing(gpu: TritonGpu) -> None:
     """More work takes longer; nothing that was executed is recorded as a launch without a time."""
     from tests.lab.foreign.triton_kernels import add

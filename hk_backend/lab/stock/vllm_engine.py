@@ -1,0 +1,62 @@
+"""A whole vLLM engine on an emulated GPU: what serves a model is the code that an MI355X runs.
+
+    gpu = vllm_engine.install("gfx950")  # before vLLM is imported
+    llm = vllm.LLM("model", dtype="bfloat16", kv_cache_memory_bytes=64 << 20)
+    llm.generate(["Hello"])
+    gpu.launches  # every launch of a kernel that is not HK's
+
+The engine is vLLM's build for CPUs, with tensors in the CPU's memory. Its attention backend, cache
+writes, block tables and sampling are its own Triton kernels; Inductor makes Triton kernels of
+norms, activations and rotary embeddings. HK serves prefill attention and linear layers, if the
+environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950). Linear layers without HK, and
+the search for the likeliest token, are torch's on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from hk_backend.lab.foreign import inductor, triton_driver
+from hk_backend.lab.foreign.triton_driver import TritonGpu
+
+BACKEND = "TRITON_ATTN"
+"""The attention backend whose kernels are all written in Triton."""
+CAPABILITIES = {"gfx942": (9, 4), "gfx950": (9, 5)}
+"""Answers of `torch.cuda.get_device_capability` on a GPU of each arch."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # kernels run in the process that calls `install`
+    "VLLM_DISABLE_COMPILE_CACHE": "1",  # what it keeps does not know the arch
+}
+
+
+def install(arch: str = "gfx950") -> TritonGpu:
+    """Make the vLLM engines of this process run on an emulated GPU.
+
+    Raises:
+        ModuleNotFoundError: Triton or vLLM is not installed.
+        RuntimeError: vLLM has been imported already.
+        ValueError: no such arch.
+    """
+    if "vllm" in sys.modules:
+        raise RuntimeError("vllm has been imported; valid: install() before the first import of it")
+    gpu = triton_driver.install(arch)
+    inductor.install(gpu)
+    os.environ.update(ENVIRONMENT)
+    torch.cuda.get_device_capability = lambda device=None: CAPABILITIES[arch]
+    _choose_backend()
+    return gpu
+
+
+def _choose_backend() -> None:
+    """Let vLLM's CPU platform choose the Triton backend, wrapped by HK if HK is there."""
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    def get_attn_backend_cls(*_: Any, **__: Any) -> str:
+        return str(AttentionBackendEnum[BACKEND].get_path())
+
+    CpuPlatform.get_attn_backend_cls = staticmethod(get_attn_backend_cls)
