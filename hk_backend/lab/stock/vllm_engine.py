@@ -8,14 +8,15 @@
 The engine is vLLM's build for CPUs, with tensors in the CPU's memory. Its attention backend, cache
 writes, block tables and sampling are its own Triton kernels; Inductor makes Triton kernels of
 norms, activations and rotary embeddings. HK serves prefill attention and linear layers, if the
-environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950). Linear layers without HK, and
-the search for the likeliest token, are torch's on the CPU.
+environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950). Linear layers without HK are
+torch's on the CPU, and so is the choice of the likeliest token.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -24,9 +25,9 @@ from hk_backend.lab.foreign import inductor, triton_driver
 from hk_backend.lab.foreign.triton_driver import TritonGpu
 
 BACKEND = "TRITON_ATTN"
-"""The attention backend whose kernels are all written in Triton."""
+"""The attention backend unless the user chooses one: all of its kernels are written in Triton."""
 CAPABILITIES = {"gfx942": (9, 4), "gfx950": (9, 5)}
-"""Answers of `torch.cuda.get_device_capability` on a GPU of each arch."""
+"""Capability of a GPU of each arch, as torch and vLLM name it."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # kernels run in the process that calls `install`
     "VLLM_DISABLE_COMPILE_CACHE": "1",  # what it keeps does not know the arch
@@ -46,17 +47,29 @@ def install(arch: str = "gfx950") -> TritonGpu:
     gpu = triton_driver.install(arch)
     inductor.install(gpu)
     os.environ.update(ENVIRONMENT)
-    torch.cuda.get_device_capability = lambda device=None: CAPABILITIES[arch]
+    import_module("vllm")
+    answer_as(arch)
     _choose_backend()
     return gpu
 
 
+def answer_as(arch: str) -> None:
+    """Let torch and vLLM's CPU platform say what a GPU of `arch` can do, in this process."""
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.platforms.interface import DeviceCapability
+
+    torch.cuda.get_device_capability = lambda device=None: CAPABILITIES[arch]
+    found = DeviceCapability(*CAPABILITIES[arch])
+    CpuPlatform.get_device_capability = staticmethod(lambda device_id=0: found)
+
+
 def _choose_backend() -> None:
-    """Let vLLM's CPU platform choose the Triton backend, wrapped by HK if HK is there."""
+    """Let vLLM's CPU platform take backends of a GPU; HK's plugin wraps them when it loads."""
     from vllm.platforms.cpu import CpuPlatform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-    def get_attn_backend_cls(*_: Any, **__: Any) -> str:
-        return str(AttentionBackendEnum[BACKEND].get_path())
+    def get_attn_backend_cls(selected_backend: Any, *_: Any, **__: Any) -> str:
+        member = selected_backend or AttentionBackendEnum[BACKEND]
+        return str(member.get_path())
 
     CpuPlatform.get_attn_backend_cls = staticmethod(get_attn_backend_cls)

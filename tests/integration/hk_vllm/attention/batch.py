@@ -194,8 +194,12 @@ class Batch:
         key = torch.cat([k[:n] for k, n in zip(self.keys, lengths, strict=True)])
         value = torch.cat([v[:n] for v, n in zip(self.values, lengths, strict=True)])
         slots = torch.cat([self._slots(i, 0, n) for i, n in enumerate(lengths)])
+        rows = {slot: row for row, slot in enumerate(slots.tolist())}
+        once = list(rows.values())  # requests share the slots of a template
         layer = self.layer
-        layer.impl.do_kv_cache_update(layer.module, key, value, layer.kv_cache, slots)
+        layer.impl.do_kv_cache_update(
+            layer.module, key[once], value[once], layer.kv_cache, slots[once]
+        )
 
     def common_metadata(self, **changes: Any) -> Any:
         """The common metadata that the runner hands every builder."""

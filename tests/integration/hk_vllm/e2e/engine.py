@@ -28,11 +28,15 @@ FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 
 def serve(
-    scenarios: Iterable[Scenario], folder: Path, environment: dict[str, str], runner: str = RUNNER
+    scenarios: Iterable[Scenario], folder: Path, environment: dict[str, str], forks: Forks = FORKS
 ) -> Engines:
-    """Engines of `scenarios`, each in a process that starts when its answers are first read."""
+    """Engines of `scenarios`, each in a process that starts when its answers are first read.
+
+    Args:
+        forks: the process that has imported vLLM, whose module also serves a scenario.
+    """
 
     def start(scenario: Scenario) -> Served:
-        return engine.serve(FORKS, scenario, folder, environment, runner)
+        return engine.serve(forks, scenario, folder, environment, forks.module)
 
     return Engines(start, scenarios, folder)

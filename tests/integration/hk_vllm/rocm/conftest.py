@@ -1,4 +1,4 @@
-"""The backends of vLLM's ROCm platform, on this machine's CPU, with torch for kernels."""
+"""The backends of vLLM's ROCm platform, on this machine's CPU and an emulated GPU."""
 
 from __future__ import annotations
 

@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.hk_vllm.e2e import runner
-from tests.integration.hk_vllm.rocm import torch_kernels
+from tests.integration.hk_vllm.rocm import torch_kernels, triton_kernels
 from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
 from tests.integration.shared.e2e.scenario import Scenario, load
+
+
+def prepare() -> None:
+    """Import vLLM as on a machine with a GPU, where it takes its Triton kernels."""
+    triton_kernels.gpu()
+    runner.prepare()
 
 
 def main(asked: Path, answered: Path) -> None:

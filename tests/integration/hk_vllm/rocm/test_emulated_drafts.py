@@ -23,6 +23,7 @@ from tests.integration.shared.e2e.rounding import assert_same_numbers, error_of
 from tests.integration.shared.e2e.scenario import Round, RoundResult, Scenario, Worker
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
+pytestmark = pytest.mark.triton
 PARENT, HK = "rocm-attn", "HK"
 DRAFTED, ALONE = (f"{PARENT} {how}" for how in ("drafted", "alone"))
 FIRST = random_prompts([40, 100, 161, 70], seed=9)

@@ -1,9 +1,9 @@
 """vLLM engines over every ROCm cache layout: chunked prefill and prefix caching, through HK.
 
-The platform is this machine's CPU. The attention backend is one of vLLM's ROCm backends, with torch
-functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine code,
-over the model's dtype or an FP8 cache with a checkpoint's scales. All but the last engine are
-proofs.
+The platform is this machine's CPU. The attention backend is one of vLLM's ROCm backends. Its own
+kernels are MI355X machine code (triton_kernels.py), or torch where another library compiles them.
+HK computes on the cpu device, or by MI355X machine code, over the model's dtype or an FP8 cache
+with a checkpoint's scales. All but the last engine are proofs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.integration.hk_vllm.e2e.engine import serve
+from tests.integration.hk_vllm.e2e.engine import EAGER, ENVIRONMENT, serve
 from tests.integration.hk_vllm.rocm.defaults.run import QUANTISED
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
@@ -28,7 +28,7 @@ from tests.integration.shared.e2e.compare import (
     assert_routed,
     assert_true_answers,
 )
-from tests.integration.shared.e2e.engine import HK, Engines
+from tests.integration.shared.e2e.engine import HK, Engines, Forks
 from tests.integration.shared.e2e.linear_faults import KERNEL_FAULTS, LENGTHS
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
@@ -48,6 +48,7 @@ from tests.integration.shared.linear.devices import GFX950
 from tests.kernels.catalogues import serving_few
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
+pytestmark = pytest.mark.triton
 PREFIX = 96
 ENGINE = {
     "max_model_len": 512,
@@ -57,6 +58,7 @@ ENGINE = {
 }
 """Prompts are cut into pieces of at most 64 tokens, which share their steps with decodes. Prefixes
 are cached, which is vLLM's default."""
+FORKS = Forks("tests.integration.hk_vllm.rocm.runner", ENVIRONMENT | EAGER)
 DEVICES = ("emulated:gfx950", "cpu")
 READ_IN_PLACE = (
     ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
@@ -97,8 +99,7 @@ def scenario(
 def serve_on(device: str, scenarios: list[Scenario], folder: Path) -> Engines:
     """Serve `scenarios` over the parents that they name, with HK on `device`."""
     environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"}
-    runner = "tests.integration.hk_vllm.rocm.runner"
-    return serve(scenarios, folder / device.partition(":")[0], environment, runner)
+    return serve(scenarios, folder / device.partition(":")[0], environment, FORKS)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,10 @@
-"""Plain-torch stand-ins for the GPU kernels beneath vLLM's ROCm attention backends.
+"""Plain-torch stand-ins for compiled GPU kernels beneath vLLM's ROCm attention backends.
 
 After `install()` the four backends of `vllm.v1.attention.backends` run on CPU tensors. Builders,
-metadata, cache specs, cache views and `forward` are their own; only the kernels are this module's
-functions. So each backend owns its real cache layout, as it does on a GPU:
+metadata, cache specs, cache views and `forward` are their own, and so are ROCM_ATTN's and
+TRITON_ATTN's Triton kernels (triton_kernels.py). AITER's and HIP's kernels are this module's
+functions, and the Triton kernels that vLLM defines only on ROCm. So each backend owns its real
+cache layout, as it does on a GPU:
 
     ROCM_ATTN                key [B, H, D/x, N, x], value [B, H, D, N], x = 16 bytes.
     ROCM_AITER_FA            key, value [B, N, H, D]; shuffled: reinterpreted by pointer as
@@ -26,6 +28,7 @@ import pytest
 import torch
 
 from tests.float8 import saturated
+from tests.integration.hk_vllm.rocm import triton_kernels
 from tests.integration.hk_vllm.rocm.rocm_platform import stub_module
 from tests.integration.shared.attention.torch_kernels import (
     attend,
@@ -43,7 +46,7 @@ T = torch.Tensor
 
 
 def install(patch: pytest.MonkeyPatch | None = None) -> None:
-    """Put the functions below in the place of AITER's, Triton's and HIP's kernels.
+    """Put the functions below in the place of AITER's and HIP's kernels, and Triton on a GPU.
 
     They stay for the rest of this process, or for as long as `patch` lasts.
     """
@@ -51,10 +54,10 @@ def install(patch: pytest.MonkeyPatch | None = None) -> None:
         rocm_aiter_fa,
         rocm_aiter_unified_attn,
         rocm_attn,
-        triton_attn,
     )
 
     patch = patch or pytest.MonkeyPatch()
+    triton_kernels.install(patch)
     modules: dict[str, dict[str, Any]] = {
         "aiter": {
             "flash_attn_varlen_func": flash_attn_varlen_func,
@@ -63,16 +66,16 @@ def install(patch: pytest.MonkeyPatch | None = None) -> None:
         "aiter.ops": {},
         "aiter.ops.triton": {},
         "aiter.ops.triton.unified_attention": {"unified_attention": unified_attention},
-        # the unified backend asks for the GPU's generation; the real module needs a driver
-        "vllm.platforms.rocm": {"on_gfx11": lambda: False},
+        # backends ask for the GPU's generation, and for a kernel of HIP's that decodes in place of
+        # Triton's; the real module needs a driver
+        "vllm.platforms.rocm": {
+            "on_gfx11": lambda: False,
+            "use_rocm_custom_paged_attention": lambda *_, **__: False,
+        },
     }
     for name, contents in modules.items():
         patch.setitem(sys.modules, name, stub_module(name, **contents))
     for module, kernel in (
-        (rocm_attn, chunked_prefill_paged_decode),
-        (rocm_attn, triton_reshape_and_cache_flash),
-        (triton_attn, unified_attention),
-        (triton_attn, triton_reshape_and_cache_flash),
         (rocm_aiter_fa, merge_attn_states),
         (rocm_aiter_fa, cp_mha_gather_cache),
         (rocm_aiter_fa, reshape_and_cache_shuffle_triton),
@@ -152,12 +155,6 @@ def write_x_packed(key: T, value: T, keys: T, values: T, slots: T, dtype: str, *
     values[block, :, :, offset] = to_cache(value[token], values, scales[1])
 
 
-def triton_reshape_and_cache_flash(key: T, value: T, key_cache: T, *rest: Any) -> None:
-    """Write either form, as the Triton kernel does: K of five axes is ROCM_ATTN's."""
-    writer = write_x_packed if key_cache.dim() == 5 else write_pages
-    writer(key, value, key_cache, *rest)
-
-
 def shuffled(key_cache: T, value_cache: T) -> tuple[T, T]:
     """The memory of `[B, N, H, D]` views, read as K `[B, H, D/x, N, x]`, V `[B, H, N/x, D, x]`.
 
@@ -187,36 +184,6 @@ def reshape_and_cache_shuffle_triton(
     packed = key[token].unflatten(-1, (-1, x))
     keys[block, :, :, offset, :] = to_cache(packed, keys, one)
     values[block, :, offset // x, :, offset % x] = to_cache(value[token], values, one)
-
-
-# -- attention of ROCM_ATTN
-
-
-def chunked_prefill_paged_decode(
-    query: T, key: T, value: T, output: T, key_cache: T, value_cache: T, **rest: Any
-) -> None:
-    """Prefill and decode: only a prefill row's new tokens come from `key` and `value`."""
-    mask = {"causal": rest["causal"], "window": rest["sliding_window"], "sinks": rest.get("sinks")}
-    for row, (first, last) in enumerate(rows(rest["query_start_loc"])):
-        if last == first:
-            continue
-        length = int(rest["seq_lens"][row])
-        blocks = rest["block_table"][row, : -(-length // value_cache.shape[3])].long()
-        cached = x_packed_as_pages(key_cache[blocks], value_cache[blocks])
-        keys, values = (
-            numbers(side.flatten(0, 1)[:length], rest[scale])
-            for side, scale in zip(cached, ("k_scale", "v_scale"), strict=True)
-        )
-        if last - first > 1:
-            context = length - (last - first)
-            keys = torch.cat([keys[:context], key[first:last]])
-            values = torch.cat([values[:context], value[first:last]])
-        output[first:last], _ = attend(query[first:last], keys, values, rest["sm_scale"], **mask)
-
-
-def x_packed_as_pages(key_cache: T, value_cache: T) -> tuple[T, T]:
-    """Copies `[B, N, H, D]` of a cache K `[B, H, D/x, N, x]`, V `[B, H, D, N]`."""
-    return key_cache.permute(0, 3, 1, 2, 4).flatten(3), value_cache.permute(0, 3, 1, 2)
 
 
 # -- attention of ROCM_AITER_FA: packed prefill, decode over either form of its cache

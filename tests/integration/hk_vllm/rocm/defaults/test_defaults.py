@@ -16,7 +16,7 @@ import pytest
 from hk_backend.devices.hip.emulated import emulated_device
 from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.adapter import Environment
-from tests.integration.hk_vllm.rocm import torch_kernels
+from tests.integration.hk_vllm.rocm import torch_kernels, triton_kernels
 from tests.integration.hk_vllm.rocm.defaults.run import hold
 from tests.integration.hk_vllm.rocm.defaults.session import AITER_OFF, DEFAULTS, Setting
 from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
@@ -28,6 +28,7 @@ from tests.integration.shared.defaults.models import LAYERS
 from tests.integration.shared.defaults.table import Found, Note
 from tests.integration.shared.defaults.traffic import CHECKPOINT, FP8, TRAFFIC
 
+pytestmark = pytest.mark.triton
 MATRIX = cells([str(setting) for setting in DEFAULTS])
 Choices = dict[str, dict[str, dict[str, Any]]]
 """Findings of `session.choose`, by setting, layer and dtype of the cache."""
@@ -53,7 +54,7 @@ def parent_of(cell: Cell) -> Parent:
 
 @pytest.fixture
 def emulated(small: None, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run HK's kernels in the emulator, and the backends' own in torch."""
+    """Run HK's kernels and vLLM's Triton kernels in the emulator, and all others in torch."""
     torch_kernels.install(monkeypatch)
     environment(HK_DEVICE="emulated:gfx950")
     emulated_device("gfx950")
@@ -65,9 +66,18 @@ def note(request: pytest.FixtureRequest) -> Iterator[Note]:
 
 
 @pytest.mark.parametrize("cell", covered("vLLM's defaults", MATRIX))
-def test_cell(cell: Cell, emulated: None, counters: RouteCounters, note: Note) -> None:
+def test_cell(
+    cell: Cell,
+    emulated: None,
+    counters: RouteCounters,
+    note: Note,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """HK computes the prompts' tokens, exactly to rounding, or says why not."""
     parent = parent_of(cell)
+    group = cell.attention.num_heads // cell.attention.num_kv_heads
+    if group & (group - 1):  # two workgroups of TRITON_ATTN write some rows of such groups alike
+        monkeypatch.setattr(triton_kernels.gpu(), "strict", False)
     reason = hold(cell, parent, counters)
     note(cell, Found(parent.member, reason))
 
