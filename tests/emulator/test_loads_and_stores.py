@@ -178,3 +178,21 @@ def test_store(mnemonic: str) -> None:
     np.testing.assert_array_equal(out, wanted)
     if access.space not in ("scratch", "ds"):
         np.testing.assert_array_equal(data, wanted[0])
+
+
+LOADS_INTO_ONE_REGISTER = """
+  global_load_dword v2, v1, s[4:5]
+  s_mov_b64 exec, 0xffff
+  global_load_dword v2, v1, s[4:5] offset:256
+  s_mov_b64 exec, -1
+  s_waitcnt vmcnt(0)
+  global_store_dword v1, v2, s[6:7]
+"""
+
+
+def test_the_later_load_into_a_register_lands_last() -> None:
+    """Each lane has the result of the last load in which it was active."""
+    data, out = np.arange(2 * LANES, dtype=np.uint32), np.zeros(LANES, np.uint32)
+    run_clean(LOADS_INTO_ONE_REGISTER, data, out)
+    lanes = np.arange(LANES)
+    np.testing.assert_array_equal(out, np.where(lanes < 16, lanes + LANES, lanes))

@@ -11,10 +11,18 @@ InFlight& Waits::take() {
   free_.pop_back();
   f.what = InFlight::What::store;
   f.count = f.bytes = 0;
+  f.superseded = 0;
   f.accesses = 1;
   f.flat = f.lds_waited = f.lds_reads = f.lds_writes = false;
   f.lds_lanes = 0;
   return f;
+}
+
+void Waits::supersede(const InFlight& later) {
+  for (InFlight* f : vector_)
+    for (int d = 0; d < f->count; ++d)
+      if (f->first + d >= later.first && f->first + d < later.first + later.count)
+        f->superseded |= uint16_t(1u << d);
 }
 
 void Waits::issue_vector(InFlight& f) { vector_.push_back(&f); }

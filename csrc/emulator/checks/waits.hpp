@@ -9,6 +9,8 @@
 // its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts. Those are
 // the last N issued; all before them have landed. A scalar load or a FLAT instruction may be any of
 // the outstanding ones: it has certainly landed only at 0 (FLAT: of both counters).
+// Vector loads into the same register therefore need no wait between them (LLVM,
+// FeatureVmemWriteVgprInOrder), unless one of them is FLAT.
 // A full counter stalls the issue of the next instruction until one has returned. LLVM relies on it
 // for vmcnt, and takes the 64th last load as there without a wait. Nobody was seen to rely on it for
 // lgkmcnt: results that land only through such a stall stay poisoned here.
@@ -29,6 +31,7 @@ struct InFlight {
   uint32_t instruction = 0;               // index
   uint16_t first = 0;                     // destination: first row of Wave::vgpr, or first SGPR
   uint8_t count = 0;                      // dwords of the destination
+  uint16_t superseded = 0;                // those that a later load in flight writes, too
   uint8_t bytes = 0, accesses = 1;        // LDS: bytes per lane and access
   bool flat = false, lds_waited = false;  // FLAT also counts in lgkmcnt; lds_waited: it was 0 since
   bool lds_reads = false, lds_writes = false;
@@ -56,6 +59,9 @@ class Waits {
   // Calls body(const InFlight&, address, lane) for each access to LDS in flight but copies.
   template <class Body>
   void each_lds_access(Body&& body) const;
+
+  // Marks registers that vector loads in flight share with `later`, whose results come after theirs.
+  void supersede(const InFlight& later);
 
   const std::vector<InFlight*>& vector() const { return vector_; }
   const std::vector<InFlight*>& lds() const { return lds_; }

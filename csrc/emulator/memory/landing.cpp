@@ -52,7 +52,7 @@ void land(Workgroup& g, WaveState& w, InFlight& f) {
         for (int lane = 0; lane < kLanes; ++lane)
           if (f.lanes >> lane & 1) row[lane] = data[lane];
       }
-      w.pending.clear(f.first + d);
+      if (!(f.superseded >> d & 1)) w.pending.clear(f.first + d);
       note_written(w, f.first + d, f.lanes);
     }
   }

@@ -106,6 +106,11 @@ void count_writes(Workgroup& g, const WaveState& w, const Addresses& a, uint32_t
 }
 
 void issue(WaveState& w, const Prepared& p, InFlight& f) {
+  if (f.count) {
+    if (w.pending.range({f.first, f.count})) [[unlikely]]
+      w.waits.supersede(f);
+    poison(w, f);
+  }
   if (p.memory.space == Space::flat)
     w.waits.issue_flat(f);
   else
@@ -132,7 +137,6 @@ void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
     if (small) value[0] = narrow(p.memory, value[0]);
     for (int d = 0; d < f.count; ++d) f.data[d][lane] = value[d];
   }
-  poison(w, f);
   count_reads(g, w, a, p.memory.bytes);
   issue(w, p, f);
 }
@@ -194,7 +198,6 @@ void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const
     }
     for (uint32_t d = 0; d < f.count; ++d) f.data[d][lane] = uint32_t(memory >> 32 * d);
   }
-  if (f.count) poison(w, f);
   count_reads(g, w, a, bytes);
   count_writes(g, w, a, bytes);
   issue(w, p, f);

@@ -28,13 +28,26 @@ bool saves_unwritten(const WaveState& w, const Prepared& p) {
   return from.kind == Kind::sgpr && !(w.scalar_written[from.index / 64] >> from.index % 64 & 1);
 }
 
+bool writes_row(const InFlight& f, int row) {
+  return f.what != InFlight::What::scalar && row >= f.first && row < f.first + f.count;
+}
+
 // Index of the instruction in flight that will write a register; -1: there is none.
 int64_t pending_writer(const WaveState& w, int row) {
   for (const auto* queue : {&w.waits.vector(), &w.waits.lds()})
     for (const InFlight* f : *queue)
-      if (f->what != InFlight::What::scalar && row >= f->first && row < f->first + f->count)
-        return f->instruction;
+      if (writes_row(*f, row)) return f->instruction;
   return -1;
+}
+
+// Whether the results in flight for a register come before that of the vector load `p`.
+bool lands_after_all(const WaveState& w, const Prepared& p, int row) {
+  if (p.action != Action::vector_memory || p.memory.space == Space::flat) return false;
+  for (const InFlight* f : w.waits.lds())
+    if (writes_row(*f, row)) return false;
+  for (const InFlight* f : w.waits.vector())
+    if (f->any_order() && writes_row(*f, row)) return false;
+  return true;
 }
 
 int64_t pending_scalar_writer(const WaveState& w, int encoding) {
@@ -60,6 +73,7 @@ struct Check {
   void pending(Registers r, bool write) {
     for (uint64_t left = w.pending.range(r); left; left &= left - 1) {
       const int row = r.first + std::countr_zero(left);
+      if (write && lands_after_all(w, p, row)) continue;
       findings.add(write ? "overwritten-in-flight" : "unwaited-register",
                    register_name(row) + (write ? " is written while a result for it is in flight"
                                                : " is read before the wait for its result"),

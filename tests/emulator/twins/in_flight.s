@@ -49,6 +49,31 @@ overwritten-in-flight | at v_mov_b32 | beside global_load_dword
 - s_waitcnt vmcnt(0)
   v_mov_b32 v2, 0
 
+# vector loads return in order, so two may write one register; its wait is the second one's
+unwaited-register | at v_add_u32 | beside global_load_dword v2
+  global_load_dword v2, v1, s[4:5]
+  global_load_dword v2, v1, s[4:5] offset:4
+- s_waitcnt vmcnt(0)
++ s_waitcnt vmcnt(1)
+  v_add_u32 v3, v2, v2
+
+# a FLAT load may return before the loads that precede it
+overwritten-in-flight | at flat_load_dword | beside global_load_dword
+  v_mov_b32 v4, s4
+  v_mov_b32 v5, s5
+  global_load_dword v2, v1, s[4:5]
+- s_waitcnt vmcnt(0)
+  flat_load_dword v2, v[4:5]
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+
+# nor does an LDS read wait for loads
+overwritten-in-flight | at ds_read_b32 | beside global_load_dword | lds=256
+  ds_write_b32 v1, v0
+  global_load_dword v2, v1, s[4:5]
+- s_waitcnt vmcnt(0)
+  ds_read_b32 v2, v1
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+
 # LDS instructions return in order, whatever scalar loads do
 unwaited-register | at v_add_u32 | beside ds_read_b32 v2 | lds=256
   ds_write_b32 v1, v0
