@@ -28,15 +28,20 @@ FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 
 def serve(
-    scenarios: Iterable[Scenario], folder: Path, environment: dict[str, str], forks: Forks = FORKS
+    scenarios: Iterable[Scenario],
+    folder: Path,
+    environment: dict[str, str],
+    forks: Forks = FORKS,
+    runner: str = "",
 ) -> Engines:
     """Engines of `scenarios`, each in a process that starts when its answers are first read.
 
     Args:
-        forks: the process that has imported vLLM, whose module also serves a scenario.
+        forks: the process that has imported vLLM.
+        runner: the module that serves a scenario, if it is not the one of `forks`.
     """
 
     def start(scenario: Scenario) -> Served:
-        return engine.serve(forks, scenario, folder, environment, forks.module)
+        return engine.serve(forks, scenario, folder, environment, runner or forks.module)
 
     return Engines(start, scenarios, folder)

@@ -1,6 +1,9 @@
 """A whole engine with a draft model, whose prompts' attention MI355X machine code computes.
 
-The draft model is the target itself. The engines are those of test_engines.py.
+The draft model is the target itself. The engines are those of test_engines.py, but vLLM is imported
+without Triton, so its runner's part for drafts is torch. The kernel that inserts resampled tokens
+(vLLM 0.32, `_insert_resampled_kernel`) counts them up in memory from which its other waves still
+read: a result in the emulator depends on their order.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy as np
 import pytest
 
 from hk_backend.engine.rows import SPECULATIVE
+from tests.integration.hk_vllm.e2e.engine import FORKS
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.test_engines import DEVICES, ENGINE, serve_on
 from tests.integration.shared.attention.rows import DRAFTS
@@ -53,7 +57,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
         scenario(ALONE, ROUNDS),
         scenario(DRAFTED, [*ROUNDS, FAULTY], speculative_config=drafts),
     ]
-    return serve_on(DEVICES[0], scenarios, tmp_path_factory.mktemp("drafts"))
+    return serve_on(DEVICES[0], scenarios, tmp_path_factory.mktemp("drafts"), FORKS)
 
 
 @pytest.mark.engine_proof

@@ -58,7 +58,8 @@ ENGINE = {
 }
 """Prompts are cut into pieces of at most 64 tokens, which share their steps with decodes. Prefixes
 are cached, which is vLLM's default."""
-FORKS = Forks("tests.integration.hk_vllm.rocm.runner", ENVIRONMENT | EAGER)
+RUNNER = "tests.integration.hk_vllm.rocm.runner"
+FORKS = Forks(RUNNER, ENVIRONMENT | EAGER)
 DEVICES = ("emulated:gfx950", "cpu")
 READ_IN_PLACE = (
     ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
@@ -96,10 +97,10 @@ def scenario(
     return Scenario(f"{parent} {what}", str(checkpoint), rounds(), dtype, engine)
 
 
-def serve_on(device: str, scenarios: list[Scenario], folder: Path) -> Engines:
+def serve_on(device: str, scenarios: list[Scenario], folder: Path, forks: Forks = FORKS) -> Engines:
     """Serve `scenarios` over the parents that they name, with HK on `device`."""
     environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"}
-    return serve(scenarios, folder / device.partition(":")[0], environment, FORKS)
+    return serve(scenarios, folder / device.partition(":")[0], environment, forks, RUNNER)
 
 
 @pytest.fixture(scope="module")
