@@ -10,6 +10,7 @@ from pathlib import Path
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.lab.toolchain import build, compiler
+from hk_backend.lab.toolchain.sources import NAMED
 from tests.kernels.sources import INFO, KERNEL
 from tests.proof import records
 
@@ -40,7 +41,10 @@ def marks(entry: KernelEntry) -> set[tuple[str, object]]:
 
 
 def only(tree: Path, source: str, kernels: Collection[str]) -> str:
-    """Preprocessed text of a source in `tree` with these kernels alone, and all line numbers."""
+    """Preprocessed text of a source in `tree` with these kernels alone, and all line numbers.
+
+    Its end names the source's arches for the build, which reads them from the macro.
+    """
     text = compiler.find().run(
         "clang++", *build.FLAGS, "--offload-arch=gfx950", "-E", source, cwd=tree
     )
@@ -50,4 +54,5 @@ def only(tree: Path, source: str, kernels: Collection[str]) -> str:
 
     for definition in KERNEL, INFO:
         text = definition.sub(kept, text)
-    return text
+    named = NAMED.search((tree / source).read_text())
+    return f"{text}\n#if 0\n{named[0]}\n#endif\n" if named else text

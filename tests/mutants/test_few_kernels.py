@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hk_backend.kernels import catalogue
+from hk_backend.lab.toolchain.sources import NAMED
 from tests.kernels.sources import INFO, KERNEL
 from tests.models import ROOT
 from tests.mutants.few_kernels import few_kernels, only
@@ -23,6 +24,9 @@ def test_the_source_keeps_one_kernel_and_all_other_lines() -> None:
     name = "attention_prefill_bf16_d64_paged"
     every = [e.name for e in catalogue("gfx950").kernels if e.path.stem == "attention_prefill"]
     shorter, whole = only(ROOT, SOURCE, [name]), only(ROOT, SOURCE, every)
+    arches = NAMED.search(shorter)
+    assert arches
+    assert arches[1] == "gfx950"
     assert KERNEL.findall(shorter) == INFO.findall(shorter) == [name]
     assert set(KERNEL.findall(whole)) == set(INFO.findall(whole)) == set(every)
     lines = zip(shorter.splitlines(), whole.splitlines(), strict=True)
