@@ -58,6 +58,15 @@ class AttentionPrefill(HipOperator):
         parts = _usable_parts(call, gpus, index) if paged else None
         return prepare_attention(gpus, index, call, parts, tensors, paged)
 
+    def microseconds(
+        self, request: AttentionRequest, rows: int, kernels: Catalogue, compute_units: int
+    ) -> float:
+        found = attention_family.find(request, kernels)
+        if isinstance(found, Verdict):
+            raise ValueError(found.why)
+        layer = DealtLayer.of_request(request, found, compute_units)
+        return layer.choose(rows, 1, rows).microseconds
+
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
         dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))

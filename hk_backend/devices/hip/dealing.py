@@ -9,11 +9,12 @@ from hk_backend.devices.hip.attention_parts import numbers_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.memory import Memory
 from hk_backend.devices.hip.recording import StepValues
-from hk_backend.kernels import attention_plan
+from hk_backend.kernels import Family, attention_plan
 from hk_backend.kernels.attention_plan import Choice
-from hk_backend.kernels.masks import GROUPED
+from hk_backend.kernels.masks import ALL_KEYS, GROUPED
 from hk_backend.terms.checks import bad
 from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.requests import AttentionRequest
 
 ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
 """The tensors of a step, by the names of the kernels' argument fields."""
@@ -41,6 +42,16 @@ class DealtLayer(NamedTuple):
         heads = call.sizes["num_heads"], call.sizes["num_kv_heads"], int(facts["head_size"])
         sizes = tuple(kernel.tile.rows for kernel in call.kernels)
         return cls(*heads, facts["mask"] in GROUPED, window, sizes, parts, compute_units)
+
+    @classmethod
+    def of_request(
+        cls, request: AttentionRequest, kernels: Family, compute_units: int
+    ) -> DealtLayer:
+        """The layer of a request that `kernels` serve; its keys are never split."""
+        facts, window = kernels[0].facts, request.sliding_window or ALL_KEYS
+        heads = request.num_heads, request.num_kv_heads, int(facts["head_size"])
+        sizes = tuple(kernel.tile.rows for kernel in kernels)
+        return cls(*heads, facts["mask"] in GROUPED, window, sizes, False, compute_units)
 
     def choose(self, tokens: int, requests: int, longest: int | None) -> Choice:
         """The best choice for a launch. Keys of unknown length (None) are not split."""

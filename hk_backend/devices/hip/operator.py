@@ -124,7 +124,11 @@ class HipOperator:
     def microseconds(
         self, request: Any, rows: int, kernels: Catalogue, compute_units: int
     ) -> float:
-        """Microseconds of the launch for a layer, as timed on this machine or else as planned."""
+        """Microseconds of the launch for a layer, as timed on this machine or else as planned.
+
+        Args:
+            rows: rows of a linear layer, or query tokens of one fresh prompt.
+        """
         raise NotImplementedError
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:

@@ -4,6 +4,7 @@
 `decision.py`: the kind of a layer, and the rule that decides by the times of both.
 `deciding.py`: `decide()` finds a known or kept answer, or measures.
 `measuring.py`: runs a contest within a budget.
+`modelling.py`: both sides' modelled times, on an emulated GPU.
 `stopwatch.py`: times one call, on the host or on a GPU.
 `ranks.py`: lets all ranks of a model take one answer.
 

@@ -18,11 +18,13 @@ class Contest:
             limit of tokens in a batch. Rows of attention are the query tokens of one fresh prompt.
         ours: makes HK's call for a number of rows.
         theirs: makes the engine's call for a number of rows.
+        planned: modelled microseconds of HK's call on a GPU, launch included; None: unknown.
     """
 
     rows: tuple[int, ...]
     ours: Callable[[int], Call]
     theirs: Callable[[int], Call]
+    planned: Callable[[int], float] | None = None
 
     def __post_init__(self) -> None:
         """Checks `rows`. Raises `ValueError` if it is empty or not ascending."""

@@ -14,8 +14,9 @@ import torch
 
 from hk_backend import machine
 from hk_backend.config import get_config
+from hk_backend.engine.evidence import modelling
 from hk_backend.engine.evidence.contest import Contest, NoContest
-from hk_backend.engine.evidence.decision import Decision, Kind, decision_of
+from hk_backend.engine.evidence.decision import Decision, Kind, decision_of, duration
 from hk_backend.engine.evidence.measuring import Budget, measure
 from hk_backend.engine.evidence.ranks import ALONE, Ranks
 from hk_backend.engine.evidence.stopwatch import stopwatch_for
@@ -27,7 +28,9 @@ from hk_backend.terms.verdict import refused
 logger = logging.getLogger(__name__)
 
 MODELLED = "modelled, the engine's kernel is not known"
-"""Note on layers of an emulated GPU."""
+"""Note on layers of an emulated GPU whose time in the engine is unknown."""
+BY_A_CLOCK = "modelled"
+"""Note on layers of an emulated GPU whose times are both modelled."""
 
 
 @dataclass
@@ -123,12 +126,34 @@ def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
     if config.evidence == "ignore":
         return Decision(kind, note="HK_EVIDENCE=ignore")
     if kind.device.startswith("emulated"):
-        return Decision(kind, note=MODELLED)
+        return _modelled(kind, contest)
     if config.device != "auto":
         return Decision(kind, note=f"asked for by name: HK_DEVICE={config.device}")
     where = this_machine(kind.device)
     if (kind, where) not in process.known:
         process.known[kind, where] = _found(kind, where) or _measured(kind, where, contest)
+    return process.known[kind, where]
+
+
+def _modelled(kind: Kind, contest: Callable[[], Contest]) -> Decision:
+    """The answer on an emulated GPU, where a clock may know how long the engine's kernels take."""
+    if not modelling.has_clock():
+        return Decision(kind, note=MODELLED)
+    where = this_machine(kind.device)
+    if (kind, where) not in process.known:
+        try:
+            with torch.no_grad(), torch.random.fork_rng([]):
+                times = modelling.modelled(contest())
+        except NoContest as error:
+            return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+        except Exception as error:  # any error of the engine or HK
+            return _failed(kind, error)
+        decision = Decision(kind, times, note=BY_A_CLOCK if times else MODELLED)
+        process.known[kind, where] = decision
+        for each in times:
+            said = "hk_backend: %s, modelled for %d rows: HK %s, %s %s"
+            both = duration(each.ours), kind.theirs, duration(each.theirs)
+            logger.info(said, kind, each.rows, *both)
     return process.known[kind, where]
 
 

@@ -86,10 +86,14 @@ class TritonGpu:
         self, call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **__: Any
     ) -> float | list[float]:
         """Modelled milliseconds of `call`: Triton's `do_bench` by the clock, for its autotuner."""
+        took = self.microseconds(call) / 1e3
+        return [took] * len(quantiles) if quantiles else took
+
+    def microseconds(self, call: Callable[[], Any]) -> float:
+        """Modelled time of the kernels that `call` launches, one after the other."""
         with self.timing() as launches:
             call()
-        took = sum(each.modelled.microseconds for each in launches if each.modelled) / 1e3
-        return [took] * len(quantiles) if quantiles else took
+        return float(sum(each.modelled.microseconds for each in launches if each.modelled))
 
     def run(
         self,

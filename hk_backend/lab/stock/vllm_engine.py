@@ -8,7 +8,8 @@
 The engine is vLLM's build for CPUs, with tensors in the CPU's memory. Its attention backend, cache
 writes, block tables and sampling are its own Triton kernels; Inductor makes Triton kernels of
 norms, activations and rotary embeddings. HK serves prefill attention and linear layers, if the
-environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950). Linear layers without HK are
+environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950) and the clock gives it no more
+time than vLLM's own kernel (HK_EVIDENCE=measure). Linear layers without HK are
 torch's on the CPU, and so is the choice of the likeliest token.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.evidence import modelling
 from hk_backend.lab.foreign import inductor, triton_driver
 from hk_backend.lab.foreign.triton_driver import TritonGpu
 
@@ -50,6 +52,7 @@ def install(arch: str = "gfx950") -> TritonGpu:
     import_module("vllm")
     answer_as(arch)
     _choose_backend()
+    modelling.use(gpu.microseconds)
     return gpu
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -74,7 +74,8 @@ class Evidence:
         """The decision on `layer`, shared by all layers of its kind."""
         kind = kind_of(request, self._runner.token_to_kv_pool, self._name)
         if kind not in self._decisions:
-            self._decisions[kind] = decide(kind, lambda: self._contest(layer), tensor_parallel())
+            contest = partial(self._contest, layer, request)
+            self._decisions[kind] = decide(kind, contest, tensor_parallel())
         return self._decisions[kind]
 
     def why_slower(self, longest: int) -> str:
@@ -90,10 +91,10 @@ class Evidence:
         self.slower = {decision: why for decision, why in whys.items() if why}
         return "" if len(self.slower) < len(whys) else next(iter(whys.values()), "")
 
-    def _contest(self, layer: Any) -> Contest:
+    def _contest(self, layer: Any, request: AttentionRequest) -> Contest:
         if not self._loading:
             raise RuntimeError("the model did not have the layer when it was loaded")
-        return contest_of(self._hk, self._backend, self._runner, layer)
+        return contest_of(self._hk, self._backend, self._runner, layer, request)
 
 
 def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
@@ -114,7 +115,9 @@ def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
     return Kind(ROUTE, "SGLang", device, ", ".join(facts), parent)
 
 
-def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
+def contest_of(
+    hk: Prefill, backend: Any, runner: Any, layer: Any, request: AttentionRequest
+) -> Contest:
     """Makes both sides compute the same prompts in `layer`, one of the model's.
 
     Args:
@@ -150,7 +153,11 @@ def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
         forward = backend.forward_extend
         return lambda: forward(q, k, v, layer, batch, save_kv_cache=True)
 
-    return Contest(prompts_up_to(limit), ours, theirs)
+    def planned(tokens: int) -> float:
+        device: Any = device_for(request.device_type)
+        return float(device.microseconds(request, tokens))
+
+    return Contest(prompts_up_to(limit), ours, theirs, planned)
 
 
 @contextmanager

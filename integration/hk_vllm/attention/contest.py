@@ -72,10 +72,12 @@ def contest(impl: Any, layer: dict[str, Any]) -> Contest:
     prompts = prompts_up_to(largest_step(config))
     parent = Parent(impl, layer, config, prompts[-1])
     inputs = {tokens: tensors(impl, tokens) for tokens in prompts}
+    device: Any = device_for(current_platform.device_type)
     return Contest(
         prompts,
         lambda tokens: ours(impl, inputs[tokens]),
         lambda tokens: parent.call(inputs[tokens]),
+        lambda tokens: float(device.microseconds(impl._hk_request, tokens)),
     )
 
 

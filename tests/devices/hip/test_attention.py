@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from hk_backend.devices.hip import attention_launch
+from hk_backend.devices.hip.attention_prefill import OPERATOR
 from hk_backend.kernels import catalogue, masks
+from hk_backend.kernels.attention_plan import LaunchSizes, choose
+from hk_backend.terms.requests import AttentionRequest
 from tests.devices.hip.attention_call import paged, prepared
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.layouts import LAYOUTS
@@ -240,3 +243,16 @@ def test_a_step_s_rows_are_within_a_grid_and_a_division(group: int) -> None:
 
     assert fits(tokens)
     assert not fits(tokens + 1)
+
+
+@pytest.mark.parametrize("window", [None, 512])
+def test_the_planned_time_of_a_prompt(window: int | None) -> None:
+    """It is the planner's for one fresh prompt, and a window makes it shorter."""
+    request = AttentionRequest("cuda", torch.bfloat16, 64, 8, 128, sliding_window=window)
+    units, kernels = 256, catalogue("gfx950")
+    seen = masks.ALL_KEYS if window is None else window
+    sizes = LaunchSizes(4096, 1, 4096, 64, 8, 128, grouped=window is None, window=seen)
+    rows = (256, 128, 64) if window is None else (256, 128)
+    found = OPERATOR.microseconds(request, 4096, kernels, units)
+    assert found == choose(sizes, units, rows, parts=False).microseconds
+    assert OPERATOR.microseconds(request, 8192, kernels, units) > found

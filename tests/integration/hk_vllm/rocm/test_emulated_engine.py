@@ -55,7 +55,7 @@ def engines(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
         return Scenario(name, str(checkpoint), rounds(), "bfloat16", engine)
 
     folder = tmp_path_factory.mktemp("emulated")
-    on_gpu = {**HK, "HK_DEVICE": "emulated:gfx950"}
+    on_gpu = {**HK, "HK_DEVICE": "emulated:gfx950", "HK_EVIDENCE": "measure"}
     return {
         "hk": serve([scenario("hk")], folder / "hk", on_gpu, FORKS),
         "stock": serve(map(scenario, ("stock", f"stock{WITHOUT}{WRITE}")), folder, {}, FORKS),
@@ -100,6 +100,14 @@ def test_hk_serves_what_the_parent_did(engines: dict[str, Engines]) -> None:
     kernel = serving_few("attention_prefill", head_size=HEAD_SIZE, dtype="bf16", keys="paged")
     assert launches(found)[kernel.name] > 0
     assert launches(stock)[kernel.name] == 0
+
+
+@pytest.mark.engine_proof
+def test_the_clock_decides_on_attention(engines: dict[str, Engines]) -> None:
+    """Both times of attention are modelled; torch's product on the CPU has none to compare with."""
+    served = engines["hk"].of("hk")
+    assert served.lines("modelled for 32 rows: HK ", "TRITON_ATTN ")
+    assert served.lines("linear bf16 ", "is served: modelled, the engine's kernel is not known")
 
 
 @pytest.mark.engine_proof

@@ -1,0 +1,106 @@
+"""Who computes a layer on an emulated GPU, where both times are modelled or one is unknown."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from hk_backend.engine.evidence import (
+    Call,
+    Contest,
+    Decision,
+    Kind,
+    NoContest,
+    decide,
+    deciding,
+    modelling,
+)
+from hk_backend.terms.measurements import Times
+
+KIND = Kind("attention", "vLLM", "emulated:gfx950", "bfloat16, 8/2 heads of 128", "TRITON_ATTN")
+ROWS = (32, 128)
+THEIRS = {32: 12.3456, 128: 20.0}
+"""Microseconds of the engine's kernels, by rows."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that knows nothing and, afterwards, has no clock."""
+    monkeypatch.setattr(deciding, "process", deciding.Process())
+    yield
+    modelling.use(None)
+
+
+def unused(rows: int) -> Call:
+    raise AssertionError("HK's kernels were run, though their time is planned")
+
+
+def contest(planned: Callable[[int], float] | None = lambda rows: rows / 10) -> Contest:
+    def theirs(rows: int) -> Call:
+        return lambda: rows
+
+    return Contest(ROWS, unused, theirs, planned)
+
+
+def clock(call: Call) -> float:
+    rows = call()
+    assert isinstance(rows, int)
+    return THEIRS[rows]
+
+
+def test_a_clock_decides(caplog: pytest.LogCaptureFixture) -> None:
+    modelling.use(clock)
+    with caplog.at_level(logging.INFO):
+        found = decide(KIND, contest)
+    times = (Times(rows=32, ours=3.2, theirs=12.35), Times(rows=128, ours=12.8, theirs=20.0))
+    assert found == Decision(KIND, times, note="modelled")
+    assert found.verdict
+    assert "modelled for 32 rows: HK 3.2 us, TRITON_ATTN 12.3 us" in caplog.text
+
+
+def test_the_slower_side_leaves_the_layer() -> None:
+    modelling.use(clock)
+    found = decide(KIND, lambda: contest(lambda rows: 15.0))
+    assert found.why_not(128) == ""
+    assert "HK 15 us, the engine 12.3 us" in found.why_not(32)
+    assert not replace(found, kind=replace(KIND, operator="linear")).by_hk
+
+
+def test_the_answer_is_kept() -> None:
+    modelling.use(clock)
+    first = decide(KIND, contest)
+    assert decide(KIND, lambda: pytest.fail("a second contest")) is first
+
+
+@pytest.mark.parametrize("planned", [lambda rows: 1.0, None], ids=["no kernel", "no plan"])
+def test_an_unknown_time_decides_nothing(planned: Callable[[int], float] | None) -> None:
+    """A call that launches none of the engine's GPU kernels takes no modelled time."""
+    modelling.use(clock if planned is None else lambda call: 0.0)
+    found = decide(KIND, lambda: contest(planned))
+    assert found == Decision(KIND, note=deciding.MODELLED)
+    assert found.by_hk
+
+
+def test_no_contest_is_made_without_a_clock() -> None:
+    found = decide(KIND, lambda: pytest.fail("a contest"))
+    assert found == Decision(KIND, note=deciding.MODELLED)
+
+
+def test_an_error_leaves_the_layer() -> None:
+    modelling.use(lambda call: 1 / 0)
+    found = decide(KIND, contest)
+    assert not found.by_hk
+    assert "not measured: ZeroDivisionError" in found.verdict.why
+
+
+def test_a_layer_that_the_engine_cannot_compute_is_served() -> None:
+    def none() -> Contest:
+        raise NoContest("no kernel")
+
+    modelling.use(clock)
+    found = decide(KIND, none)
+    assert found.by_hk
+    assert found.note == "vLLM cannot compute it: no kernel"
