@@ -20,6 +20,7 @@ IMAGE = "tests/install/test_image.py"
 SCRIPTS = "tests/install/test_two_commands.py"
 RUN_OBJECT = "tests/lab/foreign/test_document.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"
+EMULATED_ENGINE = "tests/integration/hk_vllm/rocm/test_emulated_document.py"
 STOCK = "tests/integration/hk_vllm/stock/test_foreign_kernels.py"
 
 TABLE = {
@@ -64,6 +65,7 @@ TABLE = {
     "HK_DEVICE=emulated:gfx950 python -c": SHELL,
     "HK_BACKEND=1 python -m vllm.entrypoints.openai.api_server": SERVER,
     "HK_BACKEND=1 HK_DEVICE=emulated:gfx950 VLLM_CPU_KVCACHE_SPACE=1": SERVER,
+    "HK_BACKEND=1 HK_DEVICE=emulated:gfx950 python serve.py": EMULATED_ENGINE,
     "HK_BACKEND=1 HK_CHECK=1 vllm serve": GPU,
     "HK_BACKEND=1 python -m sglang.launch_server": GPU,
     "python -m sglang.launch_server": GPU,
