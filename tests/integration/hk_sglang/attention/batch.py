@@ -199,14 +199,19 @@ class Batch:
         return self.server.tables.req_to_token[self.requests[index], begin:end].long()
 
     def _write(self, index: int, lengths: Sequence[int]) -> None:
-        """Write the first `lengths` keys of each row, with the pool's own writer."""
+        """Write the first `lengths` keys of each row, with the pool's own writer, shared ones once.
+
+        Kernels that write the same slot twice race.
+        """
         if not sum(lengths):
             return
         pool = self.server.pool
-        slots = torch.cat([self.slots(i, 0, n) for i, n in enumerate(lengths)])
+        begins = [row.cached if i in self.sharing[1:] else 0 for i, row in enumerate(self.rows)]
+        parts = list(zip(begins, lengths, strict=True))
+        slots = torch.cat([self.slots(i, *part) for i, part in enumerate(parts)])
         window = pool.translate_loc_from_full_to_swa(slots) if self.server.windows else None
         key, value = (
-            torch.cat([t[:n] for t, n in zip(tensors[index], lengths, strict=True)])
+            torch.cat([t[begin:end] for t, (begin, end) in zip(tensors[index], parts, strict=True)])
             for tensors in (self.keys, self.values)
         )
         layer = self.server.attention[index]

@@ -10,6 +10,6 @@ CHUNKED = {
 }
 """Prompts are cut into pieces of at most 128 tokens that share steps with decodes."""
 RADIX = {**CHUNKED, "disable_radix_cache": False}
-INTERPRETED = {"TRITON_INTERPRET": "1"}
-"""Variables of a fork that imports SGLang's Triton kernels, as its backends for ROCm do."""
+ON_EMULATED_GPU = {"TEST_TRITON": "gfx950"}
+"""Variables of an engine whose Triton kernels run on an emulated GPU: its backends for ROCm do."""
 TWO_RANKS = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}

@@ -2,8 +2,8 @@
 
 The engine's scheduler and detokeniser are forked from it in turn. With TEST_SPAWN=1 they are
 spawned, as SGLang has it. The process that is forked has imported SGLang and nothing of HK. On
-SGLang's CPU platform it also has what the attention backends for ROCm need. Triton's kernels run in
-Triton's interpreter there, AITER's in torch.
+SGLang's CPU platform it also has AITER's kernels, in torch. With TEST_TRITON=gfx950 the engine's
+Triton kernels run on an emulated GPU.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ DEFAULTS: dict[str, Any] = {
 
 def prepare() -> None:
     """Import what every engine needs, before the process forks."""
-    machine.interpret_triton()
     machine.stub(["aiter"])
     aiter_kernels.install()
     for module in SGLANG:
@@ -62,6 +61,10 @@ def main(asked: Path, answered: Path) -> None:
     [scenario] = load(Scenario, asked)
     if os.environ.get("TEST_SPAWN") != "1":
         let_engines_fork()
+    if arch := os.environ.get("TEST_TRITON"):
+        from hk_backend.lab.foreign import triton_driver
+
+        triton_driver.install(arch)
     save([serve(scenario, answered.parent)], answered)
 
 

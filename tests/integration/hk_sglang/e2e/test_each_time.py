@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED, RADIX
+from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, ON_EMULATED_GPU, RADIX
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.mixed import make_mixed
 from tests.integration.shared.e2e import prompts
@@ -75,7 +75,7 @@ def each_time(engines: Engines, quantised: Mapping[str, Made]) -> Engines:
     """The three engines."""
     models = {name: str(made.checkpoint) for name, made in quantised.items()}
     paged = RADIX | {"page_size": 16}
-    on_gfx950, on_cpu = (HK | INTERPRETED | {"HK_DEVICE": device} for device in (GFX950, CPU))
+    on_gfx950, on_cpu = (HK | ON_EMULATED_GPU | {"HK_DEVICE": device} for device in (GFX950, CPU))
     rounds = [SCORED, MIXED, *faulty(GFX950_FAULTS, 80)]
     exact = exact_rounds(models["exact"])
     engines.add(

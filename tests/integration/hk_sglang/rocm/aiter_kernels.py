@@ -1,6 +1,7 @@
 """Torch versions of AITER's kernels beneath SGLang's `aiter` backend, which compute in float32.
 
-SGLang addresses the pool by tokens (`kv_indices`, pages of one) or by pages (`block_table`).
+AITER compiles its kernels itself, and no package index at hand has it. SGLang addresses the pool by
+tokens (`kv_indices`, pages of one) or by pages (`block_table`).
 """
 
 from __future__ import annotations

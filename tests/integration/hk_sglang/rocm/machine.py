@@ -2,13 +2,12 @@
 
 The driver's answers and the libraries of compiled kernels are stubs. SGLang's own code runs over
 them: the detection of ROCm, the resolution of its arguments, its models, pools and attention
-backends. Its Triton kernels run in Triton's interpreter, AITER's by torch (aiter_kernels.py). A
-kernel of neither kind raises its name.
+backends. Its Triton kernels are compiled for the MI355X and run in the emulator. AITER's are
+torch's (aiter_kernels.py). A kernel of neither kind raises its name.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,9 +17,10 @@ from typing import Any
 
 import torch
 
+ARCH = "gfx950"
 GPU = SimpleNamespace(
     name="AMD Instinct MI355X",
-    gcnArchName="gfx950:sramecc+:xnack-",
+    gcnArchName=f"{ARCH}:sramecc+:xnack-",
     multi_processor_count=256,
     total_memory=288 << 30,
     major=9,
@@ -50,7 +50,10 @@ def pretend() -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, answer=answer, **named: answer)
     stub(COMPILED)
-    interpret_triton()
+
+    from hk_backend.lab.foreign import triton_driver
+
+    triton_driver.install(ARCH)
 
     from sglang.kernels.ops.kvcache import kvcache
     from sglang.srt.utils import common
@@ -108,33 +111,3 @@ class _Compiled:
         if self._name.rpartition(".")[2] in CALLED_WHEN_IMPORTED:
             return _Compiled(f"{self._name}()")
         raise NotImplementedError(f"{self._name}: no such kernel in torch")
-
-
-def interpret_triton() -> None:
-    """Let Triton's interpreter run every kernel of this process that is defined from now on.
-
-    Two faults of Triton 3.6 are mended. NumPy 2.4 makes no integer of an array with one element.
-    Matrices of bfloat16 are multiplied as the integers that hold their bits.
-    """
-    os.environ["TRITON_INTERPRET"] = "1"
-    import numpy as np
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
-
-    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def widened(handle: Any) -> Any:
-        if handle.dtype.scalar != tl.bfloat16:
-            return handle
-        wide = (handle.data.astype(np.uint32) << 16).view(np.float32)
-        return interpreter.TensorHandle(wide, tl.float32)
-
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return dot(self, widened(a), widened(b), *rest)
-
-    interpreter._patch_lang_tensor = patch_lang_tensor
-    interpreter.InterpreterBuilder.create_dot = create_dot

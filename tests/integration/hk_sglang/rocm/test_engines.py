@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED
+from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, ON_EMULATED_GPU
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines
 from tests.integration.shared.e2e.narrow_cache import stored
@@ -41,13 +41,12 @@ def test_pages(parent: str, engines: Engines, checkpoint: Checkpoint) -> None:
     """HK computes every prompt's token. A fault then reads each page as the one behind it.
 
     HK counts the faulty calls as its own, and their answers are far from the truth. The same parent
-    also serves the cpu device, since `aiter` rounds the queries that it decodes. `triton` takes
-    long, because it runs in Triton's interpreter.
+    also serves the cpu device, since `aiter` rounds the queries that it decodes.
     """
     flags = CHUNKED | {"attention_backend": parent, "prefill_attention_backend": "hk"} | FP8
     model = checkpoint("tiny-64")
     for device, rounds in (("emulated:gfx950", ROUNDS), ("cpu", ROUNDS[:1])):
-        environment = HK | INTERPRETED | {"HK_DEVICE": device}
+        environment = HK | ON_EMULATED_GPU | {"HK_DEVICE": device}
         name = f"{parent} on {device}"
         engines.add([Scenario(name, model, rounds, "bfloat16", flags, "", environment)])
     found, cpu = engines[f"{parent} on emulated:gfx950"], engines[f"{parent} on cpu"]

@@ -34,7 +34,7 @@ from tests.integration.shared.defaults.traffic import AUTO, Step
 T = TypeVar("T")
 FP8 = torch.float8_e4m3fn
 RANKS = 4
-"""The cell's ranks. Only one rank's heads are computed, since Triton's interpreter is slow."""
+"""The cell's ranks. Only one rank's heads are computed, since the emulator is slow."""
 
 
 class EngineBatch(Batch):

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tests.integration.hk_sglang.forked import forked
-from tests.integration.hk_sglang.rocm import aiter_kernels, linear_session, machine, triton_kernels
+from tests.integration.hk_sglang.rocm import aiter_kernels, linear_session, machine
 
 
 def main() -> None:
@@ -32,7 +32,6 @@ def main() -> None:
         done = forked(linear_session.found, HK_BACKEND="1")
         linear = [done.result, done.log]
     aiter_kernels.install()
-    triton_kernels.install()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
