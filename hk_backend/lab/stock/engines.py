@@ -40,5 +40,5 @@ def _of_sglang(arch: str) -> list[Stock]:
     from hk_backend.lab.stock import sglang_attention
 
     gpu = triton_driver.install(arch)
-    sglang_attention.pretend(arch)
+    sglang_attention.import_kernels(arch)
     return [*sglang_attention.kernels(gpu)]

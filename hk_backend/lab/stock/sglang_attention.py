@@ -10,19 +10,35 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.foreign.triton_driver import UNITS, TritonGpu
 from hk_backend.lab.stock.attention import StockAttention, steps_of
 from hk_backend.lab.stock.batches import ROWS, Batch, new_tokens
 from hk_backend.terms.attention_arguments import AttentionArguments
 
 EXTEND = "sglang.kernels.ops.attention.extend_attention"
+DECODE = "sglang.kernels.ops.attention.decode_attention"
 
 
-def pretend(arch: str) -> None:
-    """Make SGLang's kernels choose what they choose on a GPU of `arch`, when they are imported."""
+def import_kernels(arch: str, users: Sequence[str] = ()) -> None:
+    """Import SGLang's kernels, and the modules `users`, as on a GPU of `arch`.
+
+    They ask for the GPU while they are imported, and their choices stay.
+    """
     utils: Any = import_module("sglang.srt.utils")
-    utils.is_hip = lambda: True
-    utils.is_gfx95_supported = lambda: arch == "gfx950"
+    answers = {
+        "is_hip": True,
+        "is_gfx95_supported": arch == "gfx950",
+        "is_gfx942_supported": arch == "gfx942",
+        "get_device_core_count": UNITS[arch],
+    }
+    plain = {name: getattr(utils, name) for name in answers}
+    for name, answer in answers.items():
+        setattr(utils, name, lambda *_, answer=answer: answer)
+    try:
+        for module in (EXTEND, DECODE, *users):
+            import_module(module)
+    finally:
+        vars(utils).update(plain)
 
 
 def run_extend(given: AttentionArguments) -> None:

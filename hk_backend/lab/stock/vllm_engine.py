@@ -9,22 +9,20 @@ The engine is vLLM's build for CPUs, with tensors in the CPU's memory. Its atten
 writes, block tables and sampling are its own Triton kernels; Inductor makes Triton kernels of
 norms, activations and rotary embeddings. HK serves prefill attention and linear layers, if the
 environment asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950) and the clock gives it no more
-time than vLLM's own kernel (HK_EVIDENCE=measure). Linear layers without HK are
-torch's on the CPU, and so is the choice of the likeliest token.
+time than vLLM's own kernel (HK_EVIDENCE=measure). Linear layers without HK are torch's on the CPU,
+and so is the choice of the likeliest token.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from hk_backend.engine.evidence import modelling
-from hk_backend.lab.foreign import inductor, triton_driver
 from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.stock import emulated_gpu
 
 BACKEND = "TRITON_ATTN"
 """The attention backend unless the user chooses one: all of its kernels are written in Triton."""
@@ -44,35 +42,30 @@ def install(arch: str = "gfx950") -> TritonGpu:
         RuntimeError: vLLM has been imported already.
         ValueError: no such arch.
     """
-    if "vllm" in sys.modules:
-        raise RuntimeError("vllm has been imported; valid: install() before the first import of it")
-    gpu = triton_driver.install(arch)
-    inductor.install(gpu)
+    gpu = emulated_gpu.install_before("vllm", arch)
     os.environ.update(ENVIRONMENT)
     import_module("vllm")
     answer_as(arch)
     _choose_backend()
-    modelling.use(gpu.microseconds)
     return gpu
 
 
 def answer_as(arch: str) -> None:
     """Let torch and vLLM's CPU platform say what a GPU of `arch` can do, in this process."""
-    from vllm.platforms.cpu import CpuPlatform
-    from vllm.platforms.interface import DeviceCapability
-
+    cpu: Any = import_module("vllm.platforms.cpu")
+    interface: Any = import_module("vllm.platforms.interface")
     torch.cuda.get_device_capability = lambda device=None: CAPABILITIES[arch]
-    found = DeviceCapability(*CAPABILITIES[arch])
-    CpuPlatform.get_device_capability = staticmethod(lambda device_id=0: found)
+    found = interface.DeviceCapability(*CAPABILITIES[arch])
+    cpu.CpuPlatform.get_device_capability = staticmethod(lambda device_id=0: found)
 
 
 def _choose_backend() -> None:
     """Let vLLM's CPU platform take backends of a GPU; HK's plugin wraps them when it loads."""
-    from vllm.platforms.cpu import CpuPlatform
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    cpu: Any = import_module("vllm.platforms.cpu")
+    registry: Any = import_module("vllm.v1.attention.backends.registry")
 
     def get_attn_backend_cls(selected_backend: Any, *_: Any, **__: Any) -> str:
-        member = selected_backend or AttentionBackendEnum[BACKEND]
+        member = selected_backend or registry.AttentionBackendEnum[BACKEND]
         return str(member.get_path())
 
-    CpuPlatform.get_attn_backend_cls = staticmethod(get_attn_backend_cls)
+    cpu.CpuPlatform.get_attn_backend_cls = staticmethod(get_attn_backend_cls)
