@@ -15,9 +15,9 @@ import pytest
 
 from hk_backend.lab.stock import vllm_engine
 from tests.integration.hk_vllm.e2e.engine import COMPILED, ENVIRONMENT, serve
-from tests.integration.hk_vllm.rocm.emulated_runner import WITHOUT
 from tests.integration.hk_vllm.rocm.test_engines import ENGINE, assert_far, assert_traffic, rounds
 from tests.integration.shared.e2e.compare import assert_routed
+from tests.integration.shared.e2e.emulated import WITHOUT
 from tests.integration.shared.e2e.engine import HK, Engines, Forks
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_on_gfx950
 from tests.integration.shared.e2e.rounding import assert_same_numbers, error_of
