@@ -16,8 +16,7 @@ package. HK serves prefill attention and linear layers, if the environment asks 
 (HK_BACKEND=1, HK_DEVICE=emulated:gfx950) and the engine has `prefill_attention_backend="hk"`.
 
 Linear layers without HK, writes to the KV cache and sampling are torch's on the CPU.
-`enable_torch_compile` has no use: on CPUs SGLang then asks the backend for graphs that `triton`
-lacks.
+`enable_torch_compile` changes nothing, since such a platform captures no graphs.
 
 Schedulers are forked from the process that has called `install`, where SGLang would spawn them.
 They inherit the GPU; in that process itself `gpu.launches` stays empty. A finding ends the engine.
