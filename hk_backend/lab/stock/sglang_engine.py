@@ -9,11 +9,12 @@
 
 The engine runs on a platform for CPUs without SGLang's kernel package, with tensors in the CPU's
 memory: SGLANG_PLATFORM=hk_cpu (bench_serving/sglang_cpu_platform). SGLang's own Triton kernels are
-prefill and decode attention, numbers of splits, indices of keys, positions, and writes to the table
-of tokens. Norms, activations and rotary embeddings are Inductor's, since the environment variable
-SGLANG_FORCE_FUSED_OP_BACKEND=torch_compile is set. On ROCm SGLang has them from AITER or its kernel
-package. HK serves prefill attention and linear layers, if the environment asks for it
-(HK_BACKEND=1, HK_DEVICE=emulated:gfx950) and the engine has `prefill_attention_backend="hk"`.
+prefill and decode attention, numbers of splits, indices of keys, positions, allocation of pages,
+and writes to the table of tokens. Norms, activations and rotary embeddings are Inductor's, since
+the environment variable SGLANG_FORCE_FUSED_OP_BACKEND=torch_compile is set. On ROCm SGLang has them
+from AITER or its kernel package. HK serves prefill attention and linear layers, if the environment
+asks for it (HK_BACKEND=1, HK_DEVICE=emulated:gfx950) and the engine has
+`prefill_attention_backend="hk"`.
 
 Linear layers without HK, writes to the KV cache and sampling are torch's on the CPU.
 `enable_torch_compile` changes nothing, since such a platform captures no graphs.
