@@ -29,7 +29,7 @@ from tests.models import TINY_LAYERS, random_prompts
 RUNNER = "tests.integration.hk_sglang.rocm.emulated_runner"
 ENGINE = RADIX | {"attention_backend": "triton", "chunked_prefill_size": 64, "page_size": 16}
 BY_HK = {"prefill_attention_backend": "hk"}
-ON_GFX950 = HK | {"HK_DEVICE": "emulated:gfx950"}
+ON_GFX950 = HK | {"HK_DEVICE": "emulated:gfx950", "HK_EVIDENCE": "measure"}
 LENGTHS = [7, 40, 90]
 PREFIX = 64
 EXTEND, SPLITS, DECODE = "_fwd_kernel", "_fwd_grouped_kernel_stage1", "_fwd_kernel_stage2"
@@ -133,6 +133,14 @@ def test_hk_serves_what_the_parent_did(engines: Engines) -> None:
     kernel = serving_few("attention_prefill", head_size=64, dtype="bf16", keys="paged")
     assert found[kernel.name] > 0
     assert stock[kernel.name] == 0
+
+
+@pytest.mark.engine_proof
+def test_the_clock_decides_on_attention(engines: Engines) -> None:
+    """Both times of attention are modelled; torch's product on the CPU has none to compare with."""
+    served = engines.of("hk")
+    assert served.lines("modelled for 32 rows: HK ", "triton ")
+    assert served.lines("linear bf16 ", "is served: modelled, the engine's kernel is not known")
 
 
 @pytest.mark.engine_proof
