@@ -12,6 +12,7 @@ import torch
 from hk_backend.lab import document
 from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock import attention, batches, cases, summary
+from hk_backend.lab.stock.attention import StockAttention
 from hk_backend.lab.stock.batches import ROWS, SPLIT, Batch
 from hk_backend.lab.stock.cases import Case
 from hk_backend.lab.stock.comparison import RATIO, TABLE, Compared, Comparison, Side
@@ -152,6 +153,29 @@ def test_a_wrong_result_or_a_kernel_that_cannot_run_fails_its_row(
     assert math.isnan(found.ratios[RATIO]) == bool(said)
 
 
+def test_stock_s_kernel_computes_the_decodes_of_a_mixed_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stock takes the whole step; HK's time has its own part and stock's time for the decodes."""
+    mixed = Batch((1, 40, 1, 7), (90, 40, 30, 80), 4, 2, 64)
+    assert (mixed.prefill.queries, mixed.prefill.keys) == ((40, 7), (40, 80))
+    assert mixed.decode is not None
+    assert (mixed.decode.queries, mixed.decode.keys) == ((1, 1), (90, 30))
+    assert mixed.prefill.decode is None
+    times = {mixed: 10.0, mixed.prefill: 3.0, mixed.decode: 2.0}
+    for kernel in (StockAttention, OurAttention):
+        monkeypatch.setattr(kernel, "microseconds", lambda kernel, of: times[of])
+    monkeypatch.setattr(OurAttention, "refuses", lambda kernel, of: "")
+    monkeypatch.setattr(OurAttention, "error", lambda kernel, of: 0.25)
+    monkeypatch.setattr(
+        StockAttention, "error", lambda kernel, of: 0.75 if 1 in of.queries else 0.5
+    )
+    stock = StockAttention(TritonGpu("gfx950"), "stock", ROWS, print, prefix_work, len)
+    (found,) = Comparison("gfx950", [Case("m mixed", mixed)], [stock]).run(lambda text: None)
+    assert found.theirs == Side(10.0, 0.75)
+    assert found.ours == Side(5.0, 0.75)
+
+
 def test_the_text_of_a_document(tmp_path: Path) -> None:
     rows = [
         row(0.5),
@@ -183,7 +207,7 @@ def test_cases_are_chosen_by_words() -> None:
         cases.chosen_cases("llama8b n4096,nonsense")
 
 
-@pytest.mark.parametrize("case", cases.chosen_cases("chunk,m512"), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.chosen_cases("chunk,mixed,m512"), ids=lambda case: case.name)
 def test_small_cases_compute_the_same_with_few_tokens(case: Case) -> None:
     small, of = case.small, case.of
     if isinstance(of, Layer):
@@ -196,4 +220,5 @@ def test_small_cases_compute_the_same_with_few_tokens(case: Case) -> None:
     assert (small.head_size, small.sinks, small.soft_cap) == (of.head_size, of.sinks, of.soft_cap)
     assert small.fp8 == of.fp8
     assert bool(small.window) == bool(of.window)
+    assert bool(small.decode) == bool(of.decode)
     assert sum(small.queries) < 200

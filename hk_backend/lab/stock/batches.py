@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -53,6 +53,23 @@ class Batch:
     def prompts(cls, count: int, tokens: int, heads: int, kv_heads: int, size: int) -> Batch:
         """Fresh prompts of equal length."""
         return cls([tokens] * count, [tokens] * count, heads, kv_heads, size)
+
+    @property
+    def prefill(self) -> Batch:
+        """The requests of a mixed step with more than one new token, which HK computes."""
+        return self._with(lambda new: new > 1)
+
+    @property
+    def decode(self) -> Batch | None:
+        """The requests with one new token, which stay the engine's; None if there is none."""
+        found = self._with(lambda new: new == 1)
+        return found if found.queries else None
+
+    def _with(self, wanted: Callable[[int], bool]) -> Batch:
+        rows = [row for row in zip(self.queries, self.keys, strict=True) if wanted(row[0])]
+        return replace(
+            self, queries=tuple(new for new, _ in rows), keys=tuple(total for _, total in rows)
+        )
 
     @property
     def flops(self) -> float:

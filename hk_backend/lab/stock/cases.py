@@ -16,6 +16,8 @@ ROWS = (1, 16, 64, 256, 512, 2048, 8192)
 """Rows of a linear layer."""
 RAGGED = (1893, 37, 512, 2210, 93, 764, 151, 1340, 29, 418, 3071, 226)
 """Tokens of prompts in one step: lengths as chats have them."""
+DECODES = tuple(150 + 61 * request for request in range(64))
+"""Tokens of the requests that decode beside such prompts: up to 3993."""
 CHUNK, CONTEXT = 2048, 6144
 """New tokens of a long prompt's last chunk, and the tokens before them."""
 
@@ -47,10 +49,11 @@ class Case:
         if isinstance(self.of, Layer):
             return Layer(self.of.format, min(self.of.m, 70), 272, 640)
         group = self.of.heads // self.of.kv_heads
+        decodes = (1, 1) if self.of.decode else ()
         return replace(
             self.of,
-            queries=(70, 33, 5),
-            keys=(70, 200, 5),
+            queries=(*decodes, 70, 33, 5),
+            keys=(*(130 for _ in decodes), 70, 200, 5),
             heads=2 * group,
             kv_heads=2,
             window=min(self.of.window, 48),
@@ -58,12 +61,15 @@ class Case:
 
 
 def attention_cases() -> Iterator[Case]:
-    """Batches of prompts of one length, of ragged lengths, and the last chunk of a long prompt."""
+    """Batches of prompts: of one length, ragged, beside decodes, the last chunk of a long one."""
     for name, of in ATTENTION.items():
         for length in LENGTHS:
             prompts = (length,) * (TOKENS // length)
             yield Case(f"{name} n{length}", replace(of, queries=prompts, keys=prompts))
         yield Case(f"{name} ragged", replace(of, queries=RAGGED, keys=RAGGED))
+        ones = (1,) * len(DECODES)
+        mixed = replace(of, queries=(*ones, *RAGGED), keys=(*DECODES, *RAGGED))
+        yield Case(f"{name} mixed", mixed)
         yield Case(f"{name} chunk", replace(of, queries=(CHUNK,), keys=(CHUNK + CONTEXT,)))
 
 

@@ -106,6 +106,12 @@ def kernels(gpu: TritonGpu) -> list[StockAttention]:
     """SGLang's kernel for prefill on an AMD GPU without AITER."""
     return [
         StockAttention(
-            gpu, "SGLang triton", ROWS, run_extend, extend_work, lambda grid: max(grid[0], 1)
+            gpu,
+            "SGLang triton",
+            ROWS,
+            run_extend,
+            extend_work,
+            lambda grid: max(grid[0], 1),
+            lambda batch: "SGLang decodes in steps of their own" if batch.decode else "",
         )
     ]

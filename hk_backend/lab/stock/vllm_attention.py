@@ -124,6 +124,8 @@ def prefix_work(batch: Batch, grid: Sequence[int]) -> NDArray[np.float64]:
 
 
 def _lacks_in_prefix(batch: Batch) -> str:
+    if batch.decode:
+        return "a kernel in HIP computes decodes"
     return "it has no soft caps" if batch.soft_cap else ""
 
 
