@@ -247,7 +247,7 @@ def test_a_step_s_rows_are_within_a_grid_and_a_division(group: int) -> None:
 
 @pytest.mark.parametrize("window", [None, 512])
 def test_the_planned_time_of_a_prompt(window: int | None) -> None:
-    """It is the planner's for one fresh prompt, and a window makes it shorter."""
+    """The planner gives the time of one fresh prompt, and a window makes it shorter."""
     request = AttentionRequest("cuda", torch.bfloat16, 64, 8, 128, sliding_window=window)
     units, kernels = 256, catalogue("gfx950")
     seen = masks.ALL_KEYS if window is None else window

@@ -123,7 +123,7 @@ def test_the_gpu_executed_the_engines_own_kernels(who: str, engines: Engines) ->
 
 @pytest.mark.engine_proof
 def test_hk_serves_what_the_parent_did(engines: Engines) -> None:
-    """With HK the parent's kernel for prompts computes only the decode rows beside them.
+    """The parent's kernel for prompts computes only the decode rows beside HK's prompts.
 
     HK's kernel reads the parent's cache.
     """

@@ -7,6 +7,7 @@ rotary embeddings are Inductor's. A finding of the emulator ends the engine.
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,14 @@ def engines(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     }
 
 
+def test_it_is_installed_before_vllm_is_imported() -> None:
+    importlib.import_module("vllm")
+    with pytest.raises(RuntimeError, match=r"vllm has been imported; valid: install\(\) before"):
+        vllm_engine.install()
+    with pytest.raises(ValueError, match="arch 'gfx90a'; valid: gfx942, gfx950"):
+        vllm_engine.emulated_gpu.install_before("no_engine", "gfx90a")
+
+
 def launches(result: ScenarioResult) -> Counter[str]:
     return Counter(result.rounds[-1].workers[-1].launches)
 
@@ -94,7 +103,7 @@ def test_the_gpu_executed_the_engines_own_kernels(who: str, engines: dict[str, E
 
 @pytest.mark.engine_proof
 def test_hk_serves_what_the_parent_did(engines: dict[str, Engines]) -> None:
-    """With HK the parent's kernel has decode rows only, and HK's kernel reads its cache."""
+    """The parent's kernel computes decode rows only, and HK's kernel reads its cache."""
     found, stock = engines["hk"]["hk"], engines["stock"]["stock"]
     assert launches(found)[DECODE] < launches(stock)[DECODE]
     kernel = serving_few("attention_prefill", head_size=HEAD_SIZE, dtype="bf16", keys="paged")
