@@ -100,7 +100,7 @@ class Comparison:
         return row
 
     def _ours(self, ours: Kernel[Any], kernel: Stock, case: Case) -> Side:
-        """HK's side: in a mixed step stock's kernel computes the decodes, in a launch of its own."""
+        """HK's side. Stock's kernel computes a mixed step's decodes, in a launch of its own."""
         side = self._side(ours, *map(prefill_of, (case.of, case.small)))
         if not isinstance(case.of, Batch) or case.of.decode is None:
             return side
