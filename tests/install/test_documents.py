@@ -32,6 +32,10 @@ def test_a_command_in_this_process(command: Command, monkeypatch: pytest.MonkeyP
     assert result.stdout
 
 
+ELSEWHERE = ("import triton", "vllm_engine.install(")
+"""Texts in blocks that tests/lab/foreign/test_document.py runs, and test_emulated_document.py."""
+
+
 @pytest.mark.parametrize("command", found(SHELL), ids=str)
 def test_a_command_in_a_shell(command: Command, tmp_path: Path) -> None:
     commands.run(command, commands.checkout(tmp_path))
@@ -47,9 +51,9 @@ def test_make_knows_what_a_command_asks(command: Command, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("document", commands.documents())
 def test_the_python_of_a_document(document: str) -> None:
-    """Triton is in no environment of ours: tests/lab/foreign/test_document.py has its block."""
+    """Blocks that need a process of their own have tests of their own (`ELSEWHERE`)."""
     for block in commands.blocks(document, (ROOT / document).read_text()):
-        if block.language == "python" and "import triton" not in block.text:
+        if block.language == "python" and not any(text in block.text for text in ELSEWHERE):
             exec(compile("\n" * (block.line - 1) + block.text, document, "exec"), {})
 
 
