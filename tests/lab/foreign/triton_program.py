@@ -11,6 +11,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,6 +182,50 @@ def case_timing(gpu: TritonGpu) -> None:
     add[(4,)](*(torch.zeros(1000) for _ in range(3)), 1000, BLOCK=256)
     assert gpu.launches[-1].modelled is None
     assert all(each.modelled is None for each in gpu.launches)
+
+
+def case_published(gpu: TritonGpu) -> None:
+    """Kernels of published figures compute what they are named after; one figure is what it was."""
+    from hk_backend.lab.stock import published, published_launches
+
+    if gpu.arch != published.ARCH:
+        return
+    for of in (
+        published_launches.Attention(64, False, 192, 1, 2, 1),
+        published_launches.Attention(64, True, 192, 1, 2, 1),
+        published_launches.Product(512),
+        published_launches.GroupedProduct(2, 256, 256, 128),
+    ):
+        tensors = [each.normal_() if each.is_floating_point() else each for each in of.tensors()]
+        of.launch(tensors, of.configurations[-1])  # type: ignore[arg-type]
+        result, exact, mass = definition(of, tensors)
+        # 8 bits for bf16, whose weights and results are rounded once each
+        assert bool(((result.double() - exact).abs() <= 2 * 2.0**-8 * mass).all()), of
+    figure = next(each for each in published.FIGURES if each.kernel == "attention d64 full")
+    assert isinstance(figure.of, published_launches.Attention)
+    assert figure.of.tokens == 1024
+    now = published.rate(gpu, replace(figure.of, configurations=[figure.of.configurations[0]]))
+    version = published.triton_version()
+    assert now == pytest.approx(figure.modelled.get(version, now), rel=published.SAME)
+
+
+def definition(of: Any, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The result of a kernel, its definition in float64, and the mass that bounds an error."""
+    if hasattr(of, "causal"):
+        q, k, v, out = (tensors[at].double() for at in (0, 1, 2, 4))
+        scores = q @ k.transpose(2, 3) * of.head_size**-0.5
+        if of.causal:
+            hidden = torch.ones(of.tokens, of.tokens, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        weights = scores.softmax(-1)
+        return out, weights @ v, weights @ v.abs()
+    a, b, c = tensors[:3]
+    left, right = a.double(), b.double()
+    if b.ndim == 3:
+        left = left.view(len(b), -1, a.shape[1])
+        c = c.view(len(b), -1, c.shape[1])
+    turned = right.transpose(-1, -2)
+    return c, left @ turned, left.abs() @ turned.abs()
 
 
 def case_descriptors(gpu: TritonGpu) -> None:

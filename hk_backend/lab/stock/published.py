@@ -1,0 +1,236 @@
+"""Published rates of Triton kernels, beside what the clock says of the same kernels.
+
+The clock was not tuned on any of them. A figure counts where kernel, configuration, shape and GPU
+are known.
+
+Assumptions: the source's best of its programs is the one whose configurations are modelled. Its
+tutorial attention has no groups of heads; its tutorial product is slower by the clock at 4096 and
+8192, and its third product has the same tiles from 4096 on. The grouped product takes its default
+tiles: its planner offers none that are 32 deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from hk_backend.lab import tables
+from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.stock.published_launches import (
+    Attention,
+    GroupedProduct,
+    Problem,
+    Product,
+    microseconds,
+)
+
+ARCH, GPU = "gfx950", "MI355X"
+"""Arch and name of the GPU of every figure."""
+HIPKITTENS = "HipKittens' repository, analysis/baselines (November 2025)"
+PRIMUS = "Primus-Turbo, pull request 284 (April 2026)"
+SIZES = (1024, 2048, 4096, 8192, 16384)
+WHICH = "best of three programs, and the clock finds another one than this faster"
+VERSIONS = ("3.9", "3.6")
+"""Versions of Triton that kernels are compiled with here: beside vLLM, and beside SGLang."""
+SAME = 0.02
+"""Largest relative change of a modelled rate that another order of allocations may bring."""
+MARKS = (
+    "<!-- clock on Triton code: written by `hk-backend bench gpu --against stock --into` -->\n",
+    "<!-- end of clock on Triton code -->\n",
+)
+
+
+class Figure(NamedTuple):
+    """One published rate in TFLOP/s, and the modelled ones, by Triton's version.
+
+    `unknown`: what is not known of the figure, which then does not count; empty: it counts.
+    """
+
+    kernel: str
+    shape: str
+    of: Problem
+    published: float
+    modelled: Mapping[str, float]
+    source: str
+    unknown: str = ""
+
+    def error(self, version: str) -> float:
+        """Relative error of the modelled rate with a version of Triton."""
+        return self.modelled[version] / self.published - 1
+
+
+def _figures(
+    kernel: str,
+    source: str,
+    of: Mapping[str, Problem],
+    published: Sequence[float],
+    *modelled: Sequence[float],
+) -> list[Figure]:
+    """The figures of a kernel; `of`: its problems by shape; `modelled`: in order of `VERSIONS`."""
+    by_version = [dict(zip(VERSIONS, rates, strict=True)) for rates in zip(*modelled, strict=True)]
+    return [
+        Figure(kernel, shape, problem, rate, now, source)
+        for (shape, problem), rate, now in zip(of.items(), published, by_version, strict=True)
+    ]
+
+
+def _attention(
+    head_size: int, causal: bool, published: Sequence[float], *modelled: Sequence[float]
+) -> list[Figure]:
+    name = f"attention d{head_size} {'causal' if causal else 'full'}"
+    of = {f"N={n}": Attention(head_size, causal, n) for n in SIZES}
+    return _figures(name, HIPKITTENS, of, published, *modelled)
+
+
+def _products(published: Sequence[float], *modelled: Sequence[float]) -> list[Figure]:
+    of = {f"M=N=K={n}": Product(n) for n in SIZES}
+    found = _figures("GEMM fp16", HIPKITTENS, of, published, *modelled)
+    return [figure._replace(unknown=WHICH) for figure in found[:2]] + found[2:]
+
+
+def _grouped(published: Sequence[float], *modelled: Sequence[float]) -> list[Figure]:
+    shapes = [(m, n, k) for n, k in ((4096, 7168), (7168, 2048)) for m in (2048, 4096)]
+    of = {f"16 x {m}x{n}x{k}": GroupedProduct(16, m, n, k) for m, n, k in shapes}
+    return _figures("grouped GEMM bf16", PRIMUS, of, published, *modelled)
+
+
+FIGURES: Sequence[Figure] = (
+    *_attention(
+        128, False, (827.5, 905.8, 967.7, 993.5, 989.7),
+        (856.8, 886.9, 926.4, 936.3, 944.2),
+        (901.7, 939.6, 955.2, 959.7, 963),
+    ),
+    *_attention(
+        128, True, (156.9, 248.9, 367.8, 593.6, 793.8),
+        (403.7, 550.1, 676.9, 768.7, 821.8),
+        (430.9, 587.1, 723.2, 820.6, 880.7),
+    ),
+    *_attention(
+        64, False, (735.5, 802.4, 857.7, 865.1, 861.2),
+        (727.5, 761.4, 780.8, 786.5, 791.1),
+        (657.2, 682.1, 714.7, 717.3, 726.6),
+    ),
+    *_attention(
+        64, True, (355.1, 450.2, 491.6, 655.8, 745.6),
+        (357.4, 490.9, 603.5, 687.7, 739.4),
+        (326.4, 452, 553.9, 631.8, 676.8),
+    ),
+    *_products(
+        (59.4, 270.5, 934.4, 1090.5, 1086.3), (58.6, 270.3, 1057, 1120.5, 1136.7),
+        (54.6, 248.6, 1013.6, 1072.2, 1087.2),
+    ),
+    *_grouped(
+        (1271, 1292, 1092, 1139), (1135.2, 1132.7, 910.1, 904.3),
+        (1475.2, 1472.6, 1083.8, 1081.8),
+    ),
+)  # fmt: skip
+"""Attention: 16 requests, 64/8 heads; the source counts half of the work if it is causal."""
+COUNTED = tuple(figure for figure in FIGURES if not figure.unknown)
+
+
+def error_of(figures: Sequence[Figure], version: str = VERSIONS[0]) -> str:
+    """The range and the mean of figures' errors, in words."""
+    errors = [figure.error(version) for figure in figures]
+    mean = sum(map(abs, errors)) / len(errors)
+    return f"from {min(errors):+.0%} to {max(errors):+.0%}, mean absolute {mean:.0%}"
+
+
+def statement(arch: str) -> str:
+    """The error of the clock on Triton code, to stand beside modelled figures of an arch."""
+    if arch != ARCH:
+        return f"error of the clock on Triton code: unknown on {arch}, no published figure counts"
+    by_version = [f"{error_of(COUNTED, each)} (Triton {each})" for each in VERSIONS]
+    return (
+        f"error of the clock on Triton code: {len(COUNTED)} published figures, "
+        f"{'; '.join(by_version)}"
+    )
+
+
+def text() -> str:
+    """Markdown: the error, and one line for each kernel."""
+    lines: dict[tuple[str, str], list[Figure]] = {}
+    for figure in FIGURES:
+        lines.setdefault((figure.kernel, figure.unknown), []).append(figure)
+    first = statement(ARCH)
+    headings = ["kernel", "GPU", "shape", "published TFLOP/s"]
+    headings += [f"modelled, Triton {version}: rate, ratio" for version in VERSIONS] + ["source"]
+    table = tables.markdown(headings, (_cells(name, line) for name, line in lines.items()))
+    return f"{first[0].upper()}{first[1:]}.\n\n{table}".strip()
+
+
+def _cells(name: tuple[str, str], figures: Sequence[Figure]) -> list[str]:
+    kernel, unknown = name
+    return [
+        kernel,
+        GPU,
+        ", ".join(figure.shape for figure in figures),
+        ", ".join(tables.rate(figure.published) for figure in figures),
+        *(", ".join(_modelled(figure, version) for figure in figures) for version in VERSIONS),
+        f"does not count: {unknown}" if unknown else figures[0].source,
+    ]
+
+
+def _modelled(figure: Figure, version: str) -> str:
+    return f"{tables.rate(figure.modelled[version])} {1 + figure.error(version):.2f}"
+
+
+@dataclass(frozen=True)
+class Remodelled:
+    """A figure with the rate that the clock gives it now."""
+
+    figure: Figure
+    rate: float
+    version: str
+
+    @property
+    def error(self) -> str:
+        """Says that the figure's modelled rate is not the clock's any more; empty: it is."""
+        stored = self.figure.modelled.get(self.version, self.rate)
+        if abs(self.rate / stored - 1) < SAME:
+            return ""
+        return f"{self.figure.kernel} {self.figure.shape}: {stored} is stored, not {self.rate:.1f}"
+
+    def as_json(self) -> dict[str, Any]:
+        figure = self.figure
+        data = {"kernel": figure.kernel, "gpu": GPU, "shape": figure.shape}
+        rates = {"published_tflops": figure.published, "modelled_tflops": round(self.rate, 1)}
+        return {
+            **data,
+            **rates,
+            "triton": self.version,
+            "counts": not figure.unknown,
+            "source": figure.source,
+        }
+
+
+def line_of(row: Remodelled) -> str:
+    """One line for the terminal."""
+    figure, counts = row.figure, "" if not row.figure.unknown else "; does not count"
+    rates = f"published {figure.published:.4g}, modelled {row.rate:.4g} TFLOP/s"
+    return f"{figure.kernel}, {figure.shape}: {rates}{counts}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All figures, modelled again on an emulated MI355X."""
+
+    gpu: TritonGpu
+
+    def run(self, on_case: Callable[[str], object]) -> Iterator[Remodelled]:
+        """Yields the figures; `on_case` is told what is done next."""
+        version = triton_version()
+        for number, figure in enumerate(FIGURES, 1):
+            on_case(f"{number}/{len(FIGURES)}  {figure.kernel} {figure.shape}")
+            yield Remodelled(figure, rate(self.gpu, figure.of), version)
+
+
+def triton_version() -> str:
+    """The installed Triton's version without its last part."""
+    return metadata.version("triton").rpartition(".")[0]
+
+
+def rate(gpu: TritonGpu, of: Problem) -> float:
+    """Modelled TFLOP/s of a problem."""
+    return of.flops / microseconds(gpu, of) / 1e6
