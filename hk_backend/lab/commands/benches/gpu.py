@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from hk_backend.terminal import errors
 from hk_backend.terminal.output import JsonFlag, progress
 
 if TYPE_CHECKING:
+    from hk_backend.lab.stock import published
     from hk_backend.lab.stock.comparison import Compared, Comparison
 
 
@@ -40,7 +41,8 @@ def command(
     cases: Annotated[
         str,
         typer.Option(
-            help="Only cases that have these words, as in 'llama8b n4096,llama8b-qkv fp8_block'."
+            help="Only cases that have these words, as in 'llama8b n4096,llama8b-qkv fp8_block'; "
+            "'published' models the published figures of Triton kernels again, which takes minutes."
         ),
     ] = "",
     into: Annotated[
@@ -57,28 +59,54 @@ def command(
     from hk_backend import __version__
     from hk_backend.lab.timing.calibration import statement
 
-    sweep = _comparison(arch.value, cases)
-    environment = {
-        "gpu": f"{arch.value}, emulated",
-        "figures": f"{statement('attention_prefill')}; unknown for stock's kernels",
-        "hk": __version__,
-    }
+    again = cases.strip() == "published"
+    sweep = _published(arch.value) if again else _comparison(arch.value, cases)
+    from hk_backend.lab.stock import published
     from hk_backend.lab.stock.comparison import TABLE
 
-    def show(console: Console, rows: Sequence[Compared]) -> None:
-        TABLE.print(console, rows)
+    environment = {
+        "gpu": f"{arch.value}, emulated",
+        "HK": statement("attention_prefill"),
+        "stock": published.statement(arch.value),
+        "hk": __version__,
+    }
+
+    def show(console: Console, rows: Sequence[Any]) -> None:
+        if again:
+            for row in rows:
+                console.print(published.line_of(row), highlight=False, markup=False)
+        else:
+            TABLE.print(console, rows)
         if into is not None and rows:
-            _write(into, rows)
+            _write(into, [] if again else rows)
 
     benchmark.run(sweep, environment, show, as_json)
 
 
 def _write(into: Path, rows: Sequence[Compared]) -> None:
+    """Write the engine's part, if there are rows, and the error of the clock on Triton code."""
     from hk_backend.lab import document
-    from hk_backend.lab.stock import summary
+    from hk_backend.lab.stock import published, summary
 
     with errors.in_one_line(progress, document.DocumentError, OSError):
-        document.put_into(into, summary.MARKS[summary.engine_of(rows)], summary.text_of(rows))
+        if rows:
+            document.put_into(into, summary.MARKS[summary.engine_of(rows)], summary.text_of(rows))
+        document.put_into(into, published.MARKS, published.text())
+
+
+def _published(arch: str) -> published.Sweep:
+    """The published figures; ends the command without Triton, or for an arch without figures."""
+    from hk_backend.lab.stock import published
+
+    if arch != published.ARCH:
+        raise typer.BadParameter(f"published figures are of {published.ARCH}", param_hint="--arch")
+    from hk_backend.lab.foreign import triton_driver
+
+    try:
+        return published.Sweep(triton_driver.install(arch))
+    except ModuleNotFoundError as error:
+        errors.say(progress, missing(error, "bench gpu --against stock", "triton"))
+        raise typer.Exit(1) from None
 
 
 def _comparison(arch: str, words: str) -> Comparison:
