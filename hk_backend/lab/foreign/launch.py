@@ -76,11 +76,13 @@ class EmulatedGpu:
     Args:
         arch: gfx942 or gfx950.
         seed: seed for the order of waves and workgroups; 0: workgroups in their order.
+        max_findings: number of findings of a launch that are kept.
         asked: tensors that a tensor of addresses may name; those are mapped, too.
     """
 
     arch: str
     seed: int = 1
+    max_findings: int = 20
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     asked: AskedAddresses = field(default_factory=AskedAddresses)
     machine: _emulator.Machine = field(init=False)
@@ -118,6 +120,7 @@ class EmulatedGpu:
                 dynamic_lds=dynamic_lds,
                 seed=self.seed,
                 threads=self.threads,
+                max_findings=self.max_findings,
             )
         return Ran(kernel.name, tuple(grid), tuple(sizes), report.findings, report.counters)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hk_backend.lab.foreign.launch import Sampled
 from hk_backend.lab.foreign.triton_driver import TritonGpu
 from hk_backend.lab.stock.batches import Batch, error_of
-from hk_backend.lab.stock.kernel import launch_apart
+from hk_backend.lab.stock.kernel import launch_apart, tolerating
 from hk_backend.lab.timing.launch import spread
 from hk_backend.terms.attention_arguments import AttentionArguments
 
@@ -30,6 +30,8 @@ class StockAttention:
         work: work of each workgroup of the launch, by grid; any unit.
         near: distance in the grid of two workgroups that read the same keys.
         lacks: why the kernel does not take a batch; empty: it does.
+        checked: the batch whose result is held against float64, in place of one that it lacks.
+        tolerated: checks whose findings do not make a right result wrong.
     """
 
     gpu: TritonGpu
@@ -39,13 +41,16 @@ class StockAttention:
     work: Callable[[Batch, Sequence[int]], NDArray[np.float64]]
     near: Callable[[Sequence[int]], int]
     lacks: Callable[[Batch], str] = lambda batch: ""
+    checked: Callable[[Batch], Batch] = lambda batch: batch
+    tolerated: Collection[str] = ()
 
     def refuses(self, of: Batch) -> str:
         return self.lacks(of)
 
     def error(self, of: Batch) -> float:
-        given = of.arguments(self.layout)
-        self.run(given)
+        given = self.checked(of).arguments(self.layout)
+        with tolerating(self.gpu, self.tolerated):
+            self.run(given)
         return error_of(given.out, given)
 
     def microseconds(self, of: Batch) -> float:

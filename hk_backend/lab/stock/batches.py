@@ -139,17 +139,27 @@ def _cache(keys: torch.Tensor, values: torch.Tensor, layout: str) -> PagedKV:
 
 def new_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values of the new tokens, as the engine has them before it writes the cache."""
+    return _tokens(given, given.query_start_loc.diff().tolist())
+
+
+def packed_tokens(given: AttentionArguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of all tokens, request after request, without a cache."""
+    assert given.seq_lens is not None
+    return _tokens(given, given.seq_lens.tolist())
+
+
+def _tokens(given: AttentionArguments, counts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of the last `counts` tokens of each request."""
     cache = given.paged_kv
     assert cache is not None
     assert given.block_table is not None
     assert given.seq_lens is not None
-    new = given.query_start_loc.diff().tolist()
     both: list[torch.Tensor] = []
     for view, scale in ((cache.key, given.k_scale), (cache.value, given.v_scale)):
         own = [
             reference.gather_paged(view, cache, blocks, length)[length - count :]
             for blocks, length, count in zip(
-                given.block_table, given.seq_lens.tolist(), new, strict=True
+                given.block_table, given.seq_lens.tolist(), counts, strict=True
             )
         ]
         both.append((torch.cat(own).float() * scale).bfloat16())

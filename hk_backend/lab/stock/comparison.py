@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hk_backend.lab import tables
+from hk_backend.lab.foreign.triton_driver import KernelFinding
 from hk_backend.lab.stock.attention import StockAttention
 from hk_backend.lab.stock.batches import Batch
 from hk_backend.lab.stock.cases import Case
@@ -34,6 +35,7 @@ class Compared:
 
     Args:
         kept: why HK leaves the case to the engine; empty: it does not.
+        finding: why stock's result is not held against anything; empty: it is.
         error: why the case could not be computed; empty: it could.
     """
 
@@ -42,6 +44,7 @@ class Compared:
     theirs: Side | None = None
     ours: Side | None = None
     kept: str = ""
+    finding: str = ""
     error: str = ""
 
     @property
@@ -58,8 +61,9 @@ class Compared:
             if side is not None:
                 data[f"{name}_microseconds"] = round(side.microseconds, 2)
                 data[f"{name}_tflops"] = round(self.case.of.flops / side.microseconds / 1e6, 1)
-                data[f"{name}_error"] = round(side.error, 3)
-        data |= {"ratio": round(self.ratios[RATIO], 3), "kept": self.kept, "error": self.error}
+                data[f"{name}_error"] = round(side.error, 3) if side.error < math.inf else None
+        data |= {"ratio": round(self.ratios[RATIO], 3), "kept": self.kept}
+        data |= {"finding": self.finding, "error": self.error}
         return tables.without_nan(data)
 
 
@@ -89,7 +93,7 @@ class Comparison:
             else OurLinear(self.arch)
         )
         try:
-            row.theirs = self._side(kernel, case.of, case.small)
+            row.theirs = self._theirs(row, kernel)
             row.kept = ours.refuses(prefill_of(case.of))
             if not row.kept:
                 row.ours = self._ours(ours, kernel, case)
@@ -98,6 +102,15 @@ class Comparison:
         except (RuntimeError, ValueError) as error:  # a finding, or a form that is not emulated
             row.error = str(error).splitlines()[0]
         return row
+
+    def _theirs(self, row: Compared, kernel: Stock) -> Side:
+        """Stock's time and error; a kernel with a finding keeps its time, and has no result."""
+        took = self._once(kernel.microseconds, kernel, row.case.of)
+        try:
+            error = self._once(kernel.error, kernel, row.case.small)
+        except KernelFinding as finding:
+            row.finding, error = str(finding).splitlines()[0], math.inf
+        return Side(took, error)
 
     def _ours(self, ours: Kernel[Any], kernel: Stock, case: Case) -> Side:
         """HK's side. Stock's kernel computes a mixed step's decodes, in a launch of its own."""
@@ -148,6 +161,8 @@ def figures(row: Compared) -> list[str]:
     if row.kept:
         return ["", _us(row.theirs), "", _rate(row, row.theirs), f"left to stock: {row.kept}"]
     errors = ", ".join(f"{side.error:.2f}" for side in sides if side)
+    if row.finding:
+        errors = f"stock has a finding: {row.finding}"
     return [
         *map(_us, sides),
         *(_rate(row, side) for side in sides),

@@ -1,31 +1,55 @@
-"""Finds the engine that is installed, and makes it believe that it runs on an AMD GPU."""
+"""Finds the engine that is installed, and makes it believe that it runs on an AMD GPU.
+
+Without an engine it finds a package of kernels: fbtriton, FlyDSL, or AITER's code objects.
+"""
 
 from __future__ import annotations
 
+from importlib import metadata
 from importlib.util import find_spec
 
 from hk_backend.lab.foreign import triton_driver
+from hk_backend.lab.foreign.triton_driver import TritonGpu
+from hk_backend.lab.stock import aiter_kernels
 from hk_backend.lab.stock.comparison import Stock
+
+SOURCES = "vLLM, SGLang, fbtriton, flydsl or amd-aiter"
 
 
 class NoEngine(RuntimeError):
-    """Neither vLLM nor SGLang is installed here."""
+    """No package of SOURCES is installed here, or it cannot compile."""
 
 
 def kernels(arch: str) -> list[Stock]:
     """The installed engine's kernels, on an emulated GPU that every Triton kernel here runs on.
 
-    Call it before the engine is imported, and once in a process.
+    Call it before the engine is imported, and once in a process. Of several packages the first one
+    of SOURCES counts.
 
     Raises:
-        ModuleNotFoundError: Triton is not installed.
-        NoEngine: there is no engine.
+        ModuleNotFoundError: Triton, or FlyDSL's folder of kernels, is not installed.
+        NoEngine: there is none.
     """
     if find_spec("vllm") is not None:
         return _of_vllm(arch)
     if find_spec("sglang") is not None:
         return _of_sglang(arch)
-    raise NoEngine("no kernels to compare with: install vLLM or SGLang in this environment")
+    if _is_installed("fbtriton"):
+        return _of_fbtriton(arch)
+    if find_spec("flydsl") is not None:
+        return _of_flydsl(arch)
+    if (root := aiter_kernels.folder()) is not None:
+        return [*aiter_kernels.kernels(TritonGpu(arch), root)]
+    raise NoEngine(f"no kernels to compare with: install {SOURCES} in this environment")
+
+
+def _is_installed(distribution: str) -> bool:
+    """Whether a package is installed whose module has another package's name."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _of_vllm(arch: str) -> list[Stock]:
@@ -42,3 +66,20 @@ def _of_sglang(arch: str) -> list[Stock]:
     gpu = triton_driver.install(arch)
     sglang_attention.import_kernels(arch)
     return [*sglang_attention.kernels(gpu)]
+
+
+def _of_fbtriton(arch: str) -> list[Stock]:
+    from hk_backend.lab.stock import fbtriton_kernels
+
+    return fbtriton_kernels.kernels(triton_driver.install(arch))
+
+
+def _of_flydsl(arch: str) -> list[Stock]:
+    from hk_backend.lab.stock import flydsl_gpu, flydsl_kernels
+
+    if find_spec("kernels") is None:
+        raise NoEngine("FlyDSL's wheel has no kernels; valid: its repository on PYTHONPATH")
+    try:
+        return flydsl_kernels.kernels(flydsl_gpu.install(arch))
+    except flydsl_gpu.NoLinker as error:
+        raise NoEngine(str(error)) from None

@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.lab.foreign.launch import Sampled
 from hk_backend.lab.foreign.triton_driver import TritonGpu
-from hk_backend.lab.stock.kernel import launch_apart
+from hk_backend.lab.stock.kernel import launch_apart, tolerating
 from hk_backend.lab.stock.layers import Layer, Operands
 
 SAMPLES = 4
@@ -25,19 +25,29 @@ class StockLinear:
         name: the engine and the kernel's own name.
         formats: formats of `layers` that it takes.
         run: calls the engine's function, which launches the kernel and returns `[m, n]`.
+        lacks: why the kernel does not take a layer; empty: it does.
+        checked: the layer whose result is held against float64, in place of one that it lacks.
+        tolerated: checks whose findings do not make a right result wrong.
     """
 
     gpu: TritonGpu
     name: str
     formats: Collection[str]
     run: Callable[[Operands], torch.Tensor]
+    lacks: Callable[[Layer], str] = lambda layer: ""
+    checked: Callable[[Layer], Layer] = lambda layer: layer
+    tolerated: Collection[str] = ()
 
     def refuses(self, of: Layer) -> str:
-        return "" if of.format in self.formats else f"it does not multiply {of.format}"
+        if of.format not in self.formats:
+            return f"it does not multiply {of.format}"
+        return self.lacks(of)
 
     def error(self, of: Layer) -> float:
-        operands = of.operands()
-        return operands.error_of(self.run(operands))
+        operands = self.checked(of).operands()
+        with tolerating(self.gpu, self.tolerated):
+            out = self.run(operands)
+        return operands.error_of(out)
 
     def microseconds(self, of: Layer) -> float:
         def sampled(grid: Sequence[int]) -> Sampled:

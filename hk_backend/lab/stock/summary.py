@@ -15,7 +15,7 @@ MARKS = {
         f"<!-- stock {engine}: written by `hk-backend bench gpu --against stock --into` -->\n",
         f"<!-- end of stock {engine} -->\n",
     )
-    for engine in ("vLLM", "SGLang")
+    for engine in ("vLLM", "SGLang", "fbtriton", "FlyDSL", "AITER")
 }
 """Lines of the document before and after each engine's part."""
 
@@ -41,8 +41,8 @@ def text_of(rows: Sequence[Compared]) -> str:
 
 def _without_ratio(row: Compared) -> str:
     name = row.case.name.rpartition(" ")[0]
-    if row.error:
-        return f"{name}, {row.stock}: {row.error.split(';')[0]}"
+    if row.error or row.finding:
+        return f"{name}, {row.stock}: {(row.error or row.finding).split(';')[0]}"
     if row.kept:
         return f"{name}: left to stock, {row.kept}"
     assert row.theirs is not None
