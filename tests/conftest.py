@@ -9,6 +9,7 @@ a test file vanish.
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import logging
 import os
 from collections.abc import Generator
@@ -119,6 +120,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"an x86-64 processor is needed, this one is {architecture()}")
     if lacks_triton(item):
         pytest.skip("Triton is not installed: pip install '.[triton]'")
+    if lacks_package(item):
+        pytest.skip("the package has an environment of its own: docs/benchmarks.md")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,7 +129,8 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    allowed = needs_x86_64, lacks_instructions, lacks_compiler, lacks_python, lacks_triton
+    lacks = lacks_instructions, lacks_compiler, lacks_python, lacks_triton, lacks_package
+    allowed = (needs_x86_64, *lacks)
     if report.skipped and not any(reason(item) for reason in allowed):
         make_red(report)
     return report
@@ -160,6 +164,18 @@ def lacks_python(item: pytest.Item) -> bool:
     """Whether a test parametrised by `python`, a command, is about one that builds nothing here."""
     python = parameter(item, "python")
     return python is not None and not builds(python)
+
+
+def lacks_package(item: pytest.Item) -> bool:
+    """Whether the package of a test marked `package` is missing."""
+    marker = item.get_closest_marker("package")
+    if marker is None:
+        return False
+    try:
+        importlib.metadata.version(marker.args[0])
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
 
 
 def lacks_triton(item: pytest.Item) -> bool:

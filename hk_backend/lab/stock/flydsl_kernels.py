@@ -27,7 +27,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 
 NAME = "FlyDSL"
 TOKENS, KEYS = 256, 64
-"""Tokens of a workgroup of attention, and keys in a step of its loop."""
+"""Tokens of a workgroup of attention, which are rows of a product's tile, too; keys in a step."""
 HEADS = (64, 128)
 """Head sizes of its attention."""
 STEP, STEPS = 64, 2
@@ -110,6 +110,8 @@ def run_product(fly: FlyGpu, of: Operands, halves: bool) -> torch.Tensor:
 
 
 def lacks_in_products(layer: Layer) -> str:
+    if layer.m < TOKENS:
+        return f"its default tile has {TOKENS} rows; for fewer ones its users search others"
     if layer.k % (STEP * STEPS) or layer.n % COLUMNS:
         return f"K must be a multiple of {STEP * STEPS}, and N of {COLUMNS}"
     return ""
