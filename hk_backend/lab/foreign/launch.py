@@ -76,15 +76,15 @@ class EmulatedGpu:
     Args:
         arch: gfx942 or gfx950.
         seed: seed for the order of waves and workgroups; 0: workgroups in their order.
-        max_findings: number of findings of a launch that are kept.
         asked: tensors that a tensor of addresses may name; those are mapped, too.
+        max_findings: number of findings of a launch that are kept.
     """
 
     arch: str
     seed: int = 1
-    max_findings: int = 20
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     asked: AskedAddresses = field(default_factory=AskedAddresses)
+    max_findings: int = 20
     machine: _emulator.Machine = field(init=False)
 
     def __post_init__(self) -> None:

@@ -6,6 +6,8 @@ as HK's kernels, held against the same reference, and timed by the same clock.
 `vllm_platform`: makes vLLM choose what it chooses on an AMD GPU.
 `batches`, `layers`: the inputs, and the float64 results to compare with.
 `vllm_attention`, `vllm_linear`, `sglang_attention`: the kernels, one `Stock...` for each.
+`flydsl_kernels`, `fbtriton_kernels`, `aiter_kernels`: those of packages without an engine.
+`flydsl_gpu`: the functions of HIP's runtime that FlyDSL's launchers call.
 `ours`: HK's results and modelled times for the same inputs.
 `comparison`: rows of `hk-backend bench gpu --against stock`.
 

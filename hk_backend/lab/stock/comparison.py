@@ -162,7 +162,7 @@ def figures(row: Compared) -> list[str]:
         return ["", _us(row.theirs), "", _rate(row, row.theirs), f"left to stock: {row.kept}"]
     errors = ", ".join(f"{side.error:.2f}" for side in sides if side)
     if row.finding:
-        errors = f"stock has a finding: {row.finding}"
+        errors = f"stock has a finding: {row.finding.split(';')[0]}"
     return [
         *map(_us, sides),
         *(_rate(row, side) for side in sides),
