@@ -93,7 +93,7 @@ def lacks_in_attention(batch: Batch) -> str:
         return f"its heads have {HEADS} elements"
     if batch.window or batch.soft_cap or batch.sinks or batch.fp8:
         return "it is called without window, soft cap, sinks and FP8"
-    return ""
+    return "decodes are no rows of it" if batch.decode else ""
 
 
 def run_product(fly: FlyGpu, of: Operands, halves: bool) -> torch.Tensor:
