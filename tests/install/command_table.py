@@ -21,6 +21,7 @@ SCRIPTS = "tests/install/test_two_commands.py"
 RUN_OBJECT = "tests/lab/foreign/test_document.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"
 EMULATED_ENGINE = "tests/integration/hk_vllm/rocm/test_emulated_document.py"
+PACKAGES = "tests/lab/test_stock_packages.py"
 STOCK = "tests/integration/hk_vllm/stock/test_foreign_kernels.py"
 
 TABLE = {
@@ -37,6 +38,11 @@ TABLE = {
     "pip install '.[llamacpp]'": NETWORK,
     "python add.py": RUN_OBJECT,
     "pip install --no-build-isolation '.[quantize]'": NETWORK,
+    "pip install fbtriton": NETWORK,
+    "pip install flydsl": NETWORK,
+    "pip install --no-deps amd-aiter": NETWORK,
+    "mkdir -p rocm/llvm/bin": PACKAGES,
+    "ROCM_PATH=$PWD/rocm hk-backend bench gpu": PACKAGES,
     "pip install cibuildwheel": NETWORK,
     "cibuildwheel": DOCKER,
     "docker build": DOCKER,
