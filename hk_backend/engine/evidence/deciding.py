@@ -137,24 +137,29 @@ def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
 
 def _modelled(kind: Kind, contest: Callable[[], Contest]) -> Decision:
     """The answer on an emulated GPU, where a clock may know how long the engine's kernels take."""
-    if not modelling.has_clock():
+    if process.sealed or not modelling.has_clock(kind.operator, kind.device):
         return Decision(kind, note=MODELLED)
     where = this_machine(kind.device)
     if (kind, where) not in process.known:
-        try:
-            with torch.no_grad(), torch.random.fork_rng([]):
-                times = modelling.modelled(contest())
-        except NoContest as error:
-            return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
-        except Exception as error:  # any error of the engine or HK
-            return _failed(kind, error)
-        decision = Decision(kind, times, note=BY_A_CLOCK if times else MODELLED)
-        process.known[kind, where] = decision
-        for each in times:
-            said = "hk_backend: %s, modelled for %d rows: HK %s, %s %s"
-            both = duration(each.ours), kind.theirs, duration(each.theirs)
-            logger.info(said, kind, each.rows, *both)
+        process.known[kind, where] = _by_a_clock(kind, contest)
     return process.known[kind, where]
+
+
+def _by_a_clock(kind: Kind, contest: Callable[[], Contest]) -> Decision:
+    """The answer of both sides' modelled times, which are logged."""
+    logger.info("hk_backend: %s: modelling HK and %s, which may take minutes", kind, kind.theirs)
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            times, unmeasured = modelling.modelled(contest(), kind.device)
+    except NoContest as error:
+        return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+    except Exception as error:  # any error of the engine or HK
+        return _failed(kind, error)
+    for each in times:
+        said = "hk_backend: %s, modelled for %d rows: HK %s, %s %s"
+        both = duration(each.ours), kind.theirs, duration(each.theirs)
+        logger.info(said, kind, each.rows, *both)
+    return Decision(kind, times, unmeasured, note=BY_A_CLOCK if times else MODELLED)
 
 
 def _found(kind: Kind, where: Machine) -> Decision | None:

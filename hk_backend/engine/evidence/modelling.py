@@ -1,8 +1,9 @@
 """Modelled evidence: HK's planned time beside a clock's for the engine's kernels, on no real GPU.
 
-    modelling.use(clock)  # what runs the engine's kernels in an emulator installs it
+    modelling.use(clock, "emulated:gfx950")  # by whoever runs the engine's kernels in an emulator
 
-Without a clock the engine's time on an emulated GPU is unknown, and HK serves the layer.
+Only attention is modelled. A linear layer's product may be torch's on the CPU, which takes no
+modelled time. Without a clock HK serves the layer.
 """
 
 from __future__ import annotations
@@ -14,43 +15,51 @@ from hk_backend.terms.measurements import Times
 
 Clock = Callable[[Call], float]
 """Returns the modelled microseconds of the engine's kernels in a call; 0: it launched none."""
+OPERATOR = "attention"
+MOST_ROWS = 512
+"""Longest prompt that is modelled; longer ones take minutes to trace."""
 
-_clocks: list[Clock] = []
-
-
-def use(clock: Clock | None) -> None:
-    """Takes this clock for the engine's kernels in this process, from now on; None: no clock."""
-    _clocks[:] = [] if clock is None else [clock]
+_clocks: dict[str, Clock] = {}
 
 
-def modelled(contest: Contest) -> tuple[Times, ...]:
+def use(clock: Clock, device: str) -> None:
+    """Takes this clock for the engine's kernels beside HK's `device`, from now on."""
+    _clocks[device] = clock
+
+
+def forget() -> None:
+    """Leaves this process without a clock."""
+    _clocks.clear()
+
+
+def has_clock(operator: str, device: str) -> bool:
+    """Whether this process can model the engine's side of an operator."""
+    return operator == OPERATOR and device in _clocks
+
+
+def modelled(contest: Contest, device: str) -> tuple[tuple[Times, ...], tuple[int, ...]]:
     """Models both sides for each number of rows.
 
     Returns:
-        nothing if one side's time is unknown: there is no clock, no plan, or no kernel of the
-        engine's that the clock sees.
+        the times, and the numbers of rows that are too many to be modelled. No times if one side
+        is unknown: there is no plan, or no kernel of the engine's that the clock sees.
 
     Raises:
         Exception: whatever a side raises.
     """
-    if not _clocks or contest.planned is None:
-        return ()
-    (clock,) = _clocks
+    if contest.planned is None:
+        return (), ()
+    first, *more = contest.rows
+    few = (first, *(rows for rows in more if rows <= MOST_ROWS))
     times = []
-    for rows in contest.rows:
-        theirs = clock(contest.theirs(rows))
+    for rows in few:
+        theirs = _clocks[device](contest.theirs(rows))
         if not theirs:
-            return ()
-        times.append(
-            Times(rows=rows, ours=_rounded(contest.planned(rows)), theirs=_rounded(theirs))
-        )
-    return tuple(times)
+            return (), ()
+        ours = contest.planned(rows)
+        times.append(Times(rows=rows, ours=_rounded(ours), theirs=_rounded(theirs)))
+    return tuple(times), contest.rows[len(few) :]
 
 
 def _rounded(microseconds: float) -> float:
     return float(f"{microseconds:.4g}")
-
-
-def has_clock() -> bool:
-    """Whether this process can model the engine's kernels."""
-    return bool(_clocks)

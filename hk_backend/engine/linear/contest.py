@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -79,13 +79,11 @@ class Contests:
             is_head: whether it computes logits, of fewer rows than other layers.
         """
 
-        device: Any = device_for(request.device_type)
-
         def contest() -> Contest:
-            made = contest_of(*sides(), request, rows_up_to(self.largest_batch(is_head)))
-            return replace(made, planned=lambda rows: float(device.microseconds(request, rows)))
+            return contest_of(*sides(), request, rows_up_to(self.largest_batch(is_head)))
 
-        kind = Kind(ROUTE, self.engine, device.name, _described(request, is_head), theirs)
+        device = device_for(request.device_type).name
+        kind = Kind(ROUTE, self.engine, device, _described(request, is_head), theirs)
         with measuring(), self.mode():
             decision = decide(kind, contest, self.ranks())
         say_modelled(decision, request)

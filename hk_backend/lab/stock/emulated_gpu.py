@@ -25,5 +25,5 @@ def install_before(engine: str, arch: str) -> TritonGpu:
         )
     gpu = triton_driver.install(arch)
     inductor.install(gpu)
-    modelling.use(gpu.microseconds)
+    modelling.use(gpu.microseconds, f"emulated:{arch}")
     return gpu

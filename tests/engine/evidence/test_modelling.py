@@ -31,7 +31,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that knows nothing and, afterwards, has no clock."""
     monkeypatch.setattr(deciding, "process", deciding.Process())
     yield
-    modelling.use(None)
+    modelling.forget()
 
 
 def unused(rows: int) -> Call:
@@ -52,7 +52,7 @@ def clock(call: Call) -> float:
 
 
 def test_a_clock_decides(caplog: pytest.LogCaptureFixture) -> None:
-    modelling.use(clock)
+    modelling.use(clock, KIND.device)
     with caplog.at_level(logging.INFO):
         found = decide(KIND, contest)
     times = (Times(rows=32, ours=3.2, theirs=12.35), Times(rows=128, ours=12.8, theirs=20.0))
@@ -62,7 +62,7 @@ def test_a_clock_decides(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_slower_side_leaves_the_layer() -> None:
-    modelling.use(clock)
+    modelling.use(clock, KIND.device)
     found = decide(KIND, lambda: contest(lambda rows: 15.0))
     assert found.why_not(128) == ""
     assert "HK 15 us, the engine 12.3 us" in found.why_not(32)
@@ -70,7 +70,7 @@ def test_the_slower_side_leaves_the_layer() -> None:
 
 
 def test_the_answer_is_kept() -> None:
-    modelling.use(clock)
+    modelling.use(clock, KIND.device)
     first = decide(KIND, contest)
     assert decide(KIND, lambda: pytest.fail("a second contest")) is first
 
@@ -78,20 +78,45 @@ def test_the_answer_is_kept() -> None:
 @pytest.mark.parametrize("planned", [lambda rows: 1.0, None], ids=["no kernel", "no plan"])
 def test_an_unknown_time_decides_nothing(planned: Callable[[int], float] | None) -> None:
     """A call that launches none of the engine's GPU kernels takes no modelled time."""
-    modelling.use(clock if planned is None else lambda call: 0.0)
+    modelling.use(clock if planned is None else lambda call: 0.0, KIND.device)
     found = decide(KIND, lambda: contest(planned))
     assert found == Decision(KIND, note=deciding.MODELLED)
     assert found.by_hk
 
 
-def test_no_contest_is_made_without_a_clock() -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        replace(KIND, device="emulated:gfx942"),
+        replace(KIND, operator="linear"),
+    ],
+    ids=["another GPU's clock", "a linear layer"],
+)
+def test_no_contest_is_made_without_a_clock(kind: Kind) -> None:
+    modelling.use(clock, KIND.device)
+    found = decide(kind, lambda: pytest.fail("a contest"))
+    assert found == Decision(kind, note=deciding.MODELLED)
+
+
+def test_no_contest_is_made_once_requests_run() -> None:
+    modelling.use(clock, KIND.device)
+    deciding.requests_run()
     found = decide(KIND, lambda: pytest.fail("a contest"))
     assert found == Decision(KIND, note=deciding.MODELLED)
 
 
+def test_long_prompts_are_not_modelled() -> None:
+    modelling.use(clock, KIND.device)
+    many = replace(contest(), rows=(*ROWS, 2048))
+    found = decide(KIND, lambda: many)
+    assert [each.rows for each in found.times] == [*ROWS]
+    assert found.unmeasured == (2048,)
+
+
 def test_an_error_leaves_the_layer() -> None:
-    modelling.use(lambda call: 1 / 0)
+    modelling.use(lambda call: 1 / 0, KIND.device)
     found = decide(KIND, contest)
+    assert decide(KIND, lambda: pytest.fail("a second contest")) is found
     assert not found.by_hk
     assert "not measured: ZeroDivisionError" in found.verdict.why
 
@@ -100,7 +125,8 @@ def test_a_layer_that_the_engine_cannot_compute_is_served() -> None:
     def none() -> Contest:
         raise NoContest("no kernel")
 
-    modelling.use(clock)
+    modelling.use(clock, KIND.device)
     found = decide(KIND, none)
+    assert decide(KIND, lambda: pytest.fail("a second contest")) is found
     assert found.by_hk
     assert found.note == "vLLM cannot compute it: no kernel"
