@@ -25,7 +25,8 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 
 NAME = "AITER"
 PACKAGE = "aiter_meta"
-FILE = "hsa/gfx950/fmha_v3_fwd/fwd_hd128_bf16_causal_group.co"
+ARCH = "gfx950"
+FILE = f"hsa/{ARCH}/fmha_v3_fwd/fwd_hd128_bf16_causal_group.co"
 SIZE, BLOCK, TOKENS = 128, 512, 256
 """Elements of a head; work-items of a workgroup; tokens of a tile, of which it takes two."""
 TUNED = 5

@@ -39,6 +39,8 @@ def kernels(arch: str) -> list[Stock]:
     if find_spec("flydsl") is not None:
         return _of_flydsl(arch)
     if (root := aiter_kernels.folder()) is not None:
+        if arch != aiter_kernels.ARCH:
+            raise NoEngine(f"AITER's attention is taken for {aiter_kernels.ARCH} alone")
         return [*aiter_kernels.kernels(TritonGpu(arch), root)]
     raise NoEngine(f"no kernels to compare with: install {SOURCES} in this environment")
 

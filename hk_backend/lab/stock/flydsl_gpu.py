@@ -177,7 +177,7 @@ def install(arch: str = "gfx950") -> FlyGpu:
             fly.register(self)
 
     class Modules:
-        """What FlyDSL keeps of loaded modules, so that it can unload them."""
+        """Loaded modules, in the form that FlyDSL unloads."""
 
         def __init__(self, engine: Any, modules: Any) -> None:
             self.engine, self.modules = engine, modules

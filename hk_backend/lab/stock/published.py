@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from hk_backend.lab import tables
@@ -187,7 +187,9 @@ class Remodelled:
     @property
     def error(self) -> str:
         """Says that the figure's modelled rate is not the clock's any more; empty: it is."""
-        stored = self.figure.modelled.get(self.version, self.rate)
+        stored = self.figure.modelled.get(self.version)
+        if stored is None:
+            return f"no rates of Triton {self.version} are stored"
         if abs(self.rate / stored - 1) < SAME:
             return ""
         return f"{self.figure.kernel} {self.figure.shape}: {stored} is stored, not {self.rate:.1f}"
@@ -228,7 +230,7 @@ class Sweep:
 
 def triton_version() -> str:
     """The installed Triton's version without its last part."""
-    return metadata.version("triton").rpartition(".")[0]
+    return str(import_module("triton").__version__).rpartition(".")[0]  # fbtriton's, too
 
 
 def rate(gpu: TritonGpu, of: Problem) -> float:

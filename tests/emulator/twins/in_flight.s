@@ -74,6 +74,32 @@ overwritten-in-flight | at ds_read_b32 | beside global_load_dword | lds=256
   ds_read_b32 v2, v1
   s_waitcnt vmcnt(0) lgkmcnt(0)
 
+# a load does not wait for a FLAT load into its register
+overwritten-in-flight | at global_load_dword | beside flat_load_dword
+  v_mov_b32 v4, s4
+  v_mov_b32 v5, s5
+  flat_load_dword v2, v[4:5]
+- s_waitcnt vmcnt(0) lgkmcnt(0)
+  global_load_dword v2, v1, s[4:5]
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+
+# nor for an LDS read into its register
+overwritten-in-flight | at global_load_dword | beside ds_read_b32 | lds=256
+  ds_write_b32 v1, v0
+  ds_read_b32 v2, v1
+- s_waitcnt lgkmcnt(0)
+  global_load_dword v2, v1, s[4:5]
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+
+# a part of a wide load stays in flight where a narrow one follows into it
+unwaited-register | at v_add_u32 | beside global_load_dword v3
+  v_lshlrev_b32 v1, 1, v1
+  global_load_dwordx2 v[2:3], v1, s[4:5]
+  global_load_dword v3, v1, s[4:5]
+- s_waitcnt vmcnt(0)
++ s_waitcnt vmcnt(1)
+  v_add_u32 v4, v3, v2
+
 # LDS instructions return in order, whatever scalar loads do
 unwaited-register | at v_add_u32 | beside ds_read_b32 v2 | lds=256
   ds_write_b32 v1, v0
