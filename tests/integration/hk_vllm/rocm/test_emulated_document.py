@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.install import commands
-from tests.models import ROOT
+from tests.models import ROOT, smollm2
 from tests.processes import finished
 
 DOCUMENT = "docs/emulated-engine.md"
@@ -23,10 +22,9 @@ def test_the_example(tmp_path: Path) -> None:
         block.language: block for block in commands.blocks(DOCUMENT, (ROOT / DOCUMENT).read_text())
     }
     program = blocks["python"].text
-    [model] = re.findall(r'"(models/.*)"', program)
-    if not (ROOT / model).exists():
-        pytest.skip(f"{model} is not there: make model")
-    (tmp_path / "models").symlink_to(ROOT / "models")
+    model = smollm2()
+    assert f'"models/{model.name}"' in program
+    (tmp_path / "models").symlink_to(model.parent)
     (tmp_path / "serve.py").write_text(program)
     [command] = commands.commands(blocks["sh"])
     text = command.text.replace("python", sys.executable, 1)
