@@ -14,6 +14,7 @@ from hk_backend import _emulator
 from tests.emulator import encodings, llvm
 
 ARCHES = ("gfx942", "gfx950")
+DECODER = pytest.mark.source_proof("csrc/emulator/isa", "docs/emulator.md")
 
 
 def decode(words: list[int], arch: str) -> tuple[int, str] | None:
@@ -77,6 +78,7 @@ def compare(cases: list[list[int]], arch: str) -> tuple[set[str], set[str]]:
     return same, unknown
 
 
+@DECODER
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_number_of_every_format(arch: str) -> None:
     """The decoder knows every opcode that LLVM knows, but the documented ones, and no other."""
@@ -93,6 +95,7 @@ def test_every_opcode_number_of_every_format(arch: str) -> None:
     assert {case[:2] for case in cases if decode(case[2], arch)} <= theirs
 
 
+@DECODER
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_opcode_in_every_form(arch: str) -> None:
     """Other operands and modifiers. Every opcode, and every form that LLVM allows, is met."""
@@ -111,6 +114,7 @@ def test_every_opcode_in_every_form(arch: str) -> None:
     assert sum("0x" in text for text in same) > 1000  # literals
 
 
+@DECODER
 @pytest.mark.parametrize("arch", ARCHES)
 def test_random_words(arch: str) -> None:
     """Random words crash nothing, decode as in LLVM, or are printed as unknown words."""

@@ -14,6 +14,11 @@ from tests.emulator.hazard_pairs import Pair, compare
 
 # LLVM takes op_sel_hi of packed instructions (v_dot2_f32_f16, v_pk_*) for a choice of the result's
 # half and adds one wait state after each: no pair that would need none or one begins with those.
+pytestmark = pytest.mark.source_proof(
+    "csrc/emulator",
+    "tests/emulator/wait_states.s",
+    "tests/emulator/wait_states_gfx950.s",
+)
 LISTINGS = {"gfx942": ["wait_states.s"], "gfx950": ["wait_states.s", "wait_states_gfx950.s"]}
 
 

@@ -39,8 +39,19 @@ def instructions(entry: KernelEntry) -> tuple[str, ...]:
 
     Branches name the distance that they jump, so the kernel's place in its file does not matter.
     """
-    text = Elf(entry.code_object()).symbol_bytes(entry.symbol)
+    text = _symbols(entry.code_object())[entry.symbol]
     return tuple(line for _, line in _emulator.disassemble(text, entry.arch))
+
+
+@functools.cache
+def _symbols(code_object: bytes) -> dict[str, bytes]:
+    """The bytes of each symbol: read once for all kernels of a code object."""
+    elf = Elf(code_object)
+    found = {}
+    for name, (address, size) in elf.symbols().items():
+        for offset in elf.file.address_offsets(address, size):
+            found[name] = code_object[offset : offset + size]
+    return found
 
 
 @functools.cache
@@ -58,7 +69,7 @@ def _bare(mnemonic: str) -> str:
 @functools.cache
 def kernel_digest(entry: KernelEntry, *, with_types: bool = True) -> str:
     """The digest of `entry`; `with_types=False` takes bf16 and fp16 for one type."""
-    descriptor = bytearray(Elf(entry.code_object()).symbol_bytes(f"{entry.symbol}.kd"))
+    descriptor = bytearray(_symbols(entry.code_object())[f"{entry.symbol}.kd"])
     descriptor[ENTRY_OFFSET] = bytes(8)
     code = "\n".join(instructions(entry))
     if not with_types:

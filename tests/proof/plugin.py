@@ -2,8 +2,9 @@
 
 HK_TEST_PROOF says how:
   `records`  A proof with a valid record does not run, except for a sample that the commit draws:
-             some seconds of kernels' proofs, one case of each engine. One without a record is red,
-             by name, and so is a repeat that differs from its record. `make test` sets this.
+             some seconds of kernels' proofs, one case of each engine and of the emulators. One
+             without a record is red, by name, and so is a repeat that differs from its record.
+             `make test` sets this.
   `prove`    Proofs without a valid record run, longest first; the controller's `Prover` writes
              records.
 Without it proofs are tests like any other.
@@ -22,7 +23,7 @@ import pytest
 
 from tests.proof import measured, proofs, records
 from tests.proof.measured import ENGINES_READ, MEASURED
-from tests.proof.proofs import EngineProof, KernelProof, Proof
+from tests.proof.proofs import CaseProof, EngineProof, KernelProof, Proof
 from tests.proof.records import Key, Record
 from tests.seed import draw
 from tests.suite.cost import process_seconds
@@ -37,7 +38,7 @@ SAMPLE_SECONDS = 20.0
 """Recorded seconds of the kernels' proofs that `make test` repeats."""
 SAMPLE_ENGINES = 2
 """Engines that the one repeated case of each engine's proofs may read."""
-SAMPLE_ENGINE_SECONDS = 10.0
+SAMPLE_CASE_SECONDS = 10.0
 """Recorded seconds of that case at most. Ranks that wait for each other cost several times more."""
 PROPERTY = "proof"
 DIFFERENT = 7
@@ -102,7 +103,7 @@ class Proofs:
             wanted = wanted_proofs(found, self.known)
         else:
             valid = [found[key] for key in found if key not in missing]
-            sample = [*self._sample_of_kernels(valid), *self._sample_of_engines(valid)]
+            sample = [*self._sample_of_kernels(valid), *self._sample_of_cases(valid)]
             for proof, why in missing.values():
                 del proof.items[1:]  # one is enough to be red
                 self._stale[proof.items[0].nodeid] = why
@@ -121,15 +122,15 @@ class Proofs:
             found.append(proof)
         return found
 
-    def _sample_of_engines(self, valid: list[Proof]) -> list[Proof]:
-        """The one case drawn from all records of each engine, if it is in this part."""
+    def _sample_of_cases(self, valid: list[Proof]) -> list[Proof]:
+        """The one case drawn from each file of records of cases, if it is in this part."""
         found: list[Proof] = []
-        for source in {proof.source for proof in valid if isinstance(proof, EngineProof)}:
+        for source in {proof.source for proof in valid if isinstance(proof, CaseProof)}:
             records_of = records.read_file(self._folder / f"{source}.txt").values()
             few = sorted(
                 record.key
                 for record in records_of
-                if record.cases <= SAMPLE_ENGINES and record.seconds <= SAMPLE_ENGINE_SECONDS
+                if record.cases <= SAMPLE_ENGINES and record.seconds <= SAMPLE_CASE_SECONDS
             )
             drawn = draw(f"repeated {source}").choice(few) if few else None
             found += [proof for proof in valid if proof.key == drawn]

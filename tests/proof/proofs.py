@@ -18,10 +18,11 @@ from typing_extensions import Self
 
 from hk_backend.kernels import KernelEntry
 from tests.proof import product_digest
+from tests.proof.cpp_source import meaning
 from tests.proof.emulator_digest import emulator_digest, whole_emulator_digest
 from tests.proof.kernel_digest import digest, kernel_digest, mnemonics
 from tests.proof.records import Key, Record
-from tests.proof.source_digest import PACKAGES, source_digest
+from tests.proof.source_digest import PACKAGES, ROOT, source_digest
 
 
 @dataclass
@@ -95,42 +96,55 @@ class KernelProof(Proof):
         return emulator_digest(mnemonics(self.entry))
 
 
-SOURCE = "engine_{}"
-"""The name of an engine's file of records."""
-FOREIGN = "stock"
-"""Name, in place of an engine's, of the records of engines' own GPU kernels."""
 WITHOUT_PARAMETERS = "-"
 
 
 @dataclass
-class EngineProof(Proof):
+class CaseProof(Proof):
+    """A case of a test, whose subject are the test's parameters."""
+
+    definitions: tuple[tuple[str, str], ...]
+    """Module and name of the test and of its fixtures."""
+
+    @property
+    def test(self) -> str:
+        return _digest_of(self.definitions)
+
+
+def case_of(item: pytest.Item) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """The check and the case that an item is, and the test's definitions."""
+    callspec = getattr(item, "callspec", None)
+    case = (callspec.id if callspec else "") or WITHOUT_PARAMETERS
+    file = item.path.relative_to(PACKAGES["tests"]).with_suffix("").as_posix()
+    check = f"{file.removeprefix('integration/')}::{item.originalname}"  # type: ignore[attr-defined]
+    return check, case, tuple(sorted(set(_definitions(item))))
+
+
+SOURCE = "engine_{}"
+"""The name of an engine's file of records."""
+FOREIGN = "stock"
+"""Name, in place of an engine's, of the records of others' GPU kernels."""
+
+
+@dataclass
+class EngineProof(CaseProof):
     """A case of an engine, "vllm" or "sglang"."""
 
     marker = "engine_proof"
     ran_by = "the product, or the version of the engine or of torch, has"
     engine: str
-    definitions: tuple[tuple[str, str], ...]
-    """Module and name of the test and of its fixtures."""
     foreign: bool = False
-    """Whether the case runs the engine's own GPU kernels in the emulator, and nothing of HK."""
+    """Whether the case runs others' GPU kernels in the emulator, and nothing of HK."""
 
     @classmethod
     def of(cls, item: pytest.Item) -> EngineProof:
-        callspec = getattr(item, "callspec", None)
-        case = callspec.id if callspec else WITHOUT_PARAMETERS
-        file = item.path.relative_to(PACKAGES["tests"]).with_suffix("").as_posix()
-        check = f"{file.removeprefix('integration/')}::{item.originalname}"  # type: ignore[attr-defined]
+        check, case, definitions = case_of(item)
         engine = "sglang" if check.startswith("hk_sglang/") else "vllm"
-        definitions = tuple(sorted(set(_definitions(item))))
         marker = item.get_closest_marker(cls.marker)
         assert marker is not None
         foreign = bool(marker.kwargs.get("foreign"))
         source = SOURCE.format(FOREIGN if foreign else engine)
-        return cls(Key(check, digest(case)), case, source, engine, definitions, foreign)
-
-    @property
-    def test(self) -> str:
-        return _digest_of(self.definitions)
+        return cls(Key(check, digest(case)), case, source, definitions, engine, foreign)
 
     @property
     def runtime(self) -> str:
@@ -138,6 +152,48 @@ class EngineProof(Proof):
             compiler = importlib.metadata.version("triton")
             return digest(*product_digest.versions(self.engine), compiler, whole_emulator_digest())
         return product_digest.product_digest(self.engine)
+
+
+EMULATORS = "emulators"
+"""The file of records of checks of the emulators themselves."""
+
+
+@dataclass
+class SourceProof(CaseProof):
+    """A case of a test of the GPU's emulator, or of host kernels on an emulated processor.
+
+    `sources`: C++ folders, and files that the test reads, by their paths in the repository.
+    """
+
+    marker = "source_proof"
+    ran_by = "the sources that it names have"
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> SourceProof:
+        check, case, definitions = case_of(item)
+        marker = item.get_closest_marker(cls.marker)
+        assert marker is not None
+        return cls(Key(check, digest(case)), case, EMULATORS, definitions, marker.args)
+
+    @property
+    def runtime(self) -> str:
+        return _digest_of_sources(self.sources)
+
+
+@functools.cache
+def _digest_of_sources(names: tuple[str, ...]) -> str:
+    """The digest of folders' C++ without comments, and of files. Raises `ValueError` for none."""
+    parts: list[str] = []
+    for name in names:
+        path = ROOT / name
+        found = [path] if path.is_file() else sorted(path.rglob("*.[ch]pp"))
+        if not found:
+            raise ValueError(f"{name} is neither a file nor a folder of C++ of this project")
+        for each in found:
+            text = each.read_text()
+            parts += [each.name, meaning(text) if each.suffix in (".cpp", ".hpp") else text]
+    return digest(*parts)
 
 
 @functools.cache
@@ -155,7 +211,9 @@ def _definitions(item: pytest.Item) -> Iterator[tuple[str, str]]:
             yield function.__module__, function.__qualname__.partition(".")[0]
 
 
-KINDS: dict[str, type[Proof]] = {kind.marker: kind for kind in (KernelProof, EngineProof)}
+KINDS: dict[str, type[Proof]] = {
+    kind.marker: kind for kind in (KernelProof, EngineProof, SourceProof)
+}
 UNKNOWN_SECONDS = 10.0
 """Estimate for a check that no record knows."""
 

@@ -1,5 +1,8 @@
-"""The controller of `make prove`: the groups of proofs that it runs one after another, of
-kernels and of each engine; it writes a record when a proof's last case has passed."""
+"""The controller of `make prove`.
+
+It runs the groups of proofs one after another: of kernels, of each engine, of others' kernels and
+of the emulators. When the last case of a proof has passed, it writes the record.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from rich.progress import Progress
 from hk_backend.machine import cpu_model
 from tests.proof import records
 from tests.proof.plugin import Seen, cases_of
-from tests.proof.proofs import FOREIGN, SOURCE
+from tests.proof.proofs import EMULATORS, FOREIGN, SOURCE
 from tests.proof.records import Key, Record
 from tests.suite import parts
 
@@ -34,8 +37,10 @@ class Group:
 
     def owns(self, source: str) -> bool:
         """Whether a file of records, by its name, holds this group's."""
-        engines = {SOURCE.format(name) for name in ("vllm", "sglang", FOREIGN)}
-        return source == SOURCE.format(self.name) or (self is KERNELS and source not in engines)
+        others = {EMULATORS, *(SOURCE.format(name) for name in ("vllm", "sglang", FOREIGN))}
+        if self is KERNELS:
+            return source not in others
+        return source == (self.name if self is OF_EMULATORS else SOURCE.format(self.name))
 
 
 ONE_BY_ONE = ("--dist", "load", "--maxschedchunk", "1")
@@ -44,8 +49,9 @@ BY_FILE = ("--dist", "loadfile")
 KERNELS = Group("kernels", ("tests/kernels", "tests/devices/hip/test_self_check.py"), ONE_BY_ONE)
 VLLM = Group("vllm", (*parts.VLLM, *parts.ROCM), BY_FILE)
 SGLANG = Group("sglang", parts.SGLANG, BY_FILE, sglang=True)
-STOCK = Group(FOREIGN, parts.STOCK, ONE_BY_ONE)
-GROUPS = {group.name: group for group in (KERNELS, VLLM, SGLANG, STOCK)}
+STOCK = Group(FOREIGN, (*parts.STOCK, "tests/lab/foreign"), ONE_BY_ONE)
+OF_EMULATORS = Group(EMULATORS, ("tests/emulator", "tests/cpu"), ONE_BY_ONE)
+GROUPS = {group.name: group for group in (KERNELS, VLLM, SGLANG, STOCK, OF_EMULATORS)}
 
 
 class Prover:

@@ -13,10 +13,10 @@ from rich.progress import Progress
 
 from hk_backend.kernels import catalogue
 from tests.processes import python
-from tests.proof import plugin, product_digest, records
+from tests.proof import plugin, product_digest, proofs, records
 from tests.proof.kernel_digest import digest, kernel_digest
 from tests.proof.plugin import Seen
-from tests.proof.proofs import EngineProof
+from tests.proof.proofs import EMULATORS, EngineProof, SourceProof
 from tests.proof.prover import Prover
 from tests.proof.records import Key, Record, RecordError
 
@@ -107,7 +107,7 @@ def test_an_engine_s_record_is_valid_while_test_and_product_stay(
 ) -> None:
     definitions = (("tests.proof.records", "read"),)  # any
     key = Key("hk_vllm/e2e/test_it::test_it", digest("backend-0"))
-    case = EngineProof(key, "backend-0", "engine_vllm", "vllm", definitions)
+    case = EngineProof(key, "backend-0", "engine_vllm", definitions, "vllm")
     record = replace(RECORD, check=key.check, subject=key.subject)
     record = replace(record, test=case.test, runtime=case.runtime)
     assert case.why_invalid(record) == ""
@@ -119,6 +119,31 @@ def test_an_engine_s_record_is_valid_while_test_and_product_stay(
         assert "the product, or the version" in case.why_invalid(record)
     product_digest.product_digest.cache_clear()
     assert case.why_invalid(record) == ""
+
+
+def test_an_emulator_s_record_is_valid_while_the_sources_that_it_names_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "csrc").mkdir()
+    header, listing = tmp_path / "csrc" / "cache.hpp", tmp_path / "pairs.s"
+    header.write_text("int size; // bytes\n")
+    listing.write_text("v_nop\n")
+    monkeypatch.setattr(proofs, "ROOT", tmp_path)
+    monkeypatch.setattr(proofs, "_digest_of_sources", proofs._digest_of_sources.__wrapped__)
+    definitions = (("tests.proof.records", "read"),)  # any
+    key = Key("emulator/test_it::test_it", digest("gfx950"))
+    case = SourceProof(key, "gfx950", EMULATORS, definitions, ("csrc", "pairs.s"))
+    record = replace(RECORD, check=key.check, subject=key.subject)
+    record = replace(record, test=case.test, runtime=case.runtime)
+    header.write_text("int size; // of a line, in bytes\n")
+    assert case.why_invalid(record) == ""
+    header.write_text("long size;\n")
+    assert case.why_invalid(record) == "the sources that it names have changed"
+    header.write_text("int size;\n")
+    listing.write_text("v_nop\ns_nop 0\n")
+    assert case.why_invalid(record) == "the sources that it names have changed"
+    with pytest.raises(ValueError, match=r"pairs\.txt is neither a file nor a folder of C"):
+        _ = replace(case, sources=("pairs.txt",)).runtime
 
 
 @pytest.mark.parametrize("outcomes", [(True, False), (False, True), (False, False)])

@@ -121,7 +121,8 @@ class Decision:
         if not times:
             return self.given
         why = judge(times)
-        return refused(f"{SLOWER}: {self.kind}: {why}") if why else SERVED
+        source = f" ({self.note})" if self.note else ""
+        return refused(f"{SLOWER}: {self.kind}: {why}{source}") if why else SERVED
 
 
 def decision_of(layer: MeasuredLayer) -> Decision:

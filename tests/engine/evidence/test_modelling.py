@@ -65,7 +65,7 @@ def test_the_slower_side_leaves_the_layer() -> None:
     modelling.use(clock, KIND.device)
     found = decide(KIND, lambda: contest(lambda rows: 15.0))
     assert found.why_not(128) == ""
-    assert "HK 15 us, the engine 12.3 us" in found.why_not(32)
+    assert "HK 15 us, the engine 12.3 us (modelled)" in found.why_not(32)
     assert not replace(found, kind=replace(KIND, operator="linear")).by_hk
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 
+@pytest.mark.engine_proof
 @pytest.mark.triton
 def test_sglang_s_kernel_is_right_and_reads_the_window_alone() -> None:
     cases = "gpt-oss-window chunk,gpt-oss-full chunk"

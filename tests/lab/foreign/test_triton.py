@@ -18,6 +18,7 @@ from tests.processes import python
 pytestmark = pytest.mark.triton
 
 
+@pytest.mark.engine_proof(foreign=True)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_every_case(arch: str, tmp_path: Path) -> None:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}

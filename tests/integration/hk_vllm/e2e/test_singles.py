@@ -94,10 +94,8 @@ def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
 # -- processes, and torch.compile
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"),
-    [pytest.param("spawned", 1, marks=pytest.mark.engine_proof), ("tensor-parallel", 2)],
-)
+@pytest.mark.engine_proof
+@pytest.mark.parametrize(("name", "ranks"), [("spawned", 1), ("tensor-parallel", 2)])
 def test_long(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) -> None:
     """Every rank has chunked prefill, a cached prefix, and a fault that shows."""
     assert_long(served(name), ranks, checkpoint("tiny-64"))

@@ -39,12 +39,14 @@ def test_a_kernel_of_vllm_is_right(kernel: str, arch: str) -> None:
     assert sum(found["launched"].values()) >= SHAPES
 
 
+@pytest.mark.engine_proof(foreign=True)
 def test_the_bound_notices_a_kernel_of_the_wrong_computation() -> None:
     """The control: a merge by exchanged log-sum-exps is far from right."""
     found = run("exchanged_states", "gfx950", 1)
     assert found["errors"][0] > 10
 
 
+@pytest.mark.engine_proof(foreign=True)
 def test_the_command_compares_a_layer_and_a_batch() -> None:
     """Exact words choose two cases; both kernels of attention take the batch."""
     cases = "llama8b-qkv fp8_block m16,llama70b/tp8 n1024"

@@ -18,6 +18,7 @@ from tests.integration.shared.defaults.models import LAYERS, Attention
 from tests.integration.shared.defaults.traffic import TRAFFIC, Traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.kernels.cover import pairwise
+from tests.seed import draw
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,27 @@ def cells(settings: Sequence[str], traffic: Sequence[Traffic] = TRAFFIC) -> list
 
 
 def covered(name: str, matrix: Sequence[Cell]) -> list[Any]:
-    """Parameters of a test, `cell`: a pairwise cover, another for each commit; the rest is slow."""
-    axes = zip(*((cell.attention, cell.setting, cell.traffic) for cell in matrix), strict=True)
-    chosen = pairwise(name, [list(dict.fromkeys(axis)) for axis in axes])
-    return [
-        pytest.param(cell, marks=() if row in chosen else pytest.mark.slow, id=str(cell))
-        for cell in matrix
-        if (row := (cell.attention, cell.setting, cell.traffic))
-    ]
+    """Parameters of a test, `cell`: a pairwise cover is proved, and always the same.
+
+    Of the others the commit draws one for each value; the rest is slow.
+    """
+    columns = zip(*((cell.attention, cell.setting, cell.traffic) for cell in matrix), strict=True)
+    axes: list[list[Any]] = [list(dict.fromkeys(column)) for column in columns]
+    proved = set(pairwise(name, axes))
+    drawn = set(single(name, axes))
+
+    def marks(cell: Cell) -> tuple[pytest.MarkDecorator, ...]:
+        row = (cell.attention, cell.setting, cell.traffic)
+        if row in proved:
+            return (pytest.mark.engine_proof,)
+        return () if row in drawn else (pytest.mark.slow,)
+
+    return [pytest.param(cell, marks=marks(cell), id=str(cell)) for cell in matrix]
+
+
+def single(name: str, axes: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Rows with each value of each axis, drawn by the commit."""
+    generator = draw(name)
+    shuffled = [generator.sample(axis, len(axis)) for axis in axes]
+    length = max(map(len, axes))
+    return [tuple(axis[turn % len(axis)] for axis in shuffled) for turn in range(length)]
