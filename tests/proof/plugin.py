@@ -34,7 +34,7 @@ ONLY = "HK_TEST_PROOF_ONLY"
 FRESH = "HK_TEST_PROOF_FRESH"
 FOLDER = "HK_TEST_PROOF_RECORDS"
 """The folder of records, for tests of this plugin."""
-SAMPLE_SECONDS = 20.0
+SAMPLE_SECONDS = 10.0
 """Recorded seconds of the kernels' proofs that `make test` repeats."""
 SAMPLE_ENGINES = 2
 """Engines that the one repeated case of each engine's proofs may read."""

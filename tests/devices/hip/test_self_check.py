@@ -111,7 +111,7 @@ def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
     check_result(expected(call, BF16), out, lse, untouched)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wrong_kernels() -> Catalogue:
     """A catalogue, whole and with right hashes, whose code computes another function."""
     return catalogue("gfx950", one_wrong_exponential())
