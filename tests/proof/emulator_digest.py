@@ -94,7 +94,7 @@ class Sources:
 
     def of(self, mnemonic: str) -> tuple[str, ...]:
         """The statements and definitions of one opcode, sorted."""
-        texts = set(self._rows[mnemonic])
+        texts = set(self._rows.get(mnemonic, ()))
         named: set[tuple[str, str]] = set()
         functions = self._registering(mnemonic)
         for function in functions:

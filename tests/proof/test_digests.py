@@ -226,3 +226,10 @@ def test_an_edit_of_the_emulator_concerns(
         assert not {"s_addk_i32", "all"} & changed
     else:
         assert changed == concerned
+
+
+def test_an_opcode_that_the_emulator_lacks_changes_no_other_digest() -> None:
+    found = Sources(EMULATOR)
+    known = found.mnemonics
+    assert found.of("v_unheard_of") == ()
+    assert found.mnemonics == known
