@@ -166,11 +166,22 @@ def replay(
     clock_ghz: float,
     loop: tuple[int, int] = (0, 0),
     events_within: tuple[int, int] = (0, 0),
+    places: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> CuTime:
     """Replay one CU, whose slots each run traced workgroups one after another.
 
     Each slot begins at its clock in `starts`, and `active` CUs share the memory. `loop`: byte
-    offsets in .text. `events_within`: window of clocks in which events are kept.
+    offsets in .text. `events_within`: window of clocks in which events are kept. `places`: SIMD and
+    delay in clocks of each wave, by trace; without them waves go round the SIMDs. Raises
+    `ValueError` for a missing or impossible slot or place.
+    """
+
+def recorded_trace(kernel: Kernel, workgroups: Sequence[Sequence[NDArray[np.uint32]]]) -> Trace:
+    """Make a trace of waves that were recorded elsewhere.
+
+    Each wave is an array [steps, 4]: pc, and the facts taken, needed and shared of a step
+    (csrc/emulator/machine/trace.hpp). Raises `ValueError` for a pc without an instruction, a fact
+    beyond 65535, and a wave without s_endpgm at its end.
     """
 
 InstructionTime = tuple[str, int, int, dict[str, int]]

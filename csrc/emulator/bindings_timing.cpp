@@ -8,6 +8,7 @@
 #include "timing/device.hpp"
 #include "timing/loop.hpp"
 #include "timing/occupancy.hpp"
+#include "timing/recorded.hpp"
 
 namespace py = pybind11;
 
@@ -20,7 +21,7 @@ namespace {
 using namespace timing;
 
 const char* certainty_name(Certainty c) {
-  static constexpr const char* kNames[] = {"published", "calibrated", "guessed"};
+  static constexpr const char* kNames[] = {"measured", "published", "calibrated", "guessed"};
   return kNames[int(c)];
 }
 
@@ -86,6 +87,51 @@ py::array unit_events(const CuTime& time) {
   return py::array_t<UnitEvent>(py::ssize_t(events.size()), events.data());
 }
 
+// A wave's steps: an array of [pc, taken, needed, shared].
+using Steps = py::array_t<uint32_t, py::array::c_style | py::array::forcecast>;
+
+RecordedWave recorded_wave(const Steps& steps) {
+  if (steps.ndim() != 2 || steps.shape(1) != 4)
+    throw std::invalid_argument("waves: an array that is not [steps, 4]");
+  RecordedWave wave(size_t(steps.shape(0)));
+  const auto rows = steps.unchecked<2>();
+  for (py::ssize_t i = 0; i < rows.shape(0); ++i)
+    wave[size_t(i)] = {rows(i, 0), rows(i, 1), rows(i, 2), rows(i, 3)};
+  return wave;
+}
+
+Trace recorded(const Kernel& kernel, const std::vector<std::vector<Steps>>& workgroups) {
+  std::vector<RecordedWorkgroup> found;
+  for (const std::vector<Steps>& waves : workgroups) {
+    RecordedWorkgroup& workgroup = found.emplace_back();
+    for (const Steps& steps : waves) workgroup.push_back(recorded_wave(steps));
+  }
+  return recorded_trace(kernel, found);
+}
+
+using Places = std::vector<std::vector<std::pair<uint32_t, uint32_t>>>;
+
+// The places of all waves of a trace. Throws std::invalid_argument if one is missing or invalid.
+std::vector<std::vector<WavePlace>> wave_places(const Trace& trace, const Places& places) {
+  std::vector<std::vector<WavePlace>> found;
+  if (places.empty()) return found;
+  if (places.size() != trace.workgroups.size())
+    throw std::invalid_argument("places: " + std::to_string(places.size()) + " for " +
+                                std::to_string(trace.workgroups.size()) + " workgroups");
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].size() != trace.workgroups[i].waves.size())
+      throw std::invalid_argument("places: " + std::to_string(places[i].size()) + " for " +
+                                  std::to_string(trace.workgroups[i].waves.size()) + " waves");
+    auto& own = found.emplace_back();
+    for (const auto& [simd, delay] : places[i]) {
+      if (simd >= kSimds)
+        throw std::invalid_argument("places: SIMD " + std::to_string(simd) + "; valid: 0 to 3");
+      own.push_back({simd, delay});
+    }
+  }
+  return found;
+}
+
 void bind_compute_unit(py::module_& module) {
   py::class_<WorkgroupTime>(module, "WorkgroupTime")
       .def_readonly("trace", &WorkgroupTime::trace)
@@ -124,7 +170,7 @@ void bind_compute_unit(py::module_& module) {
       [](const Trace& trace, const Parameters& parameters,
          const std::vector<std::vector<uint32_t>>& slots, const std::vector<uint64_t>& starts,
          uint32_t active, double clock_ghz, std::pair<uint64_t, uint64_t> loop,
-         std::pair<uint64_t, uint64_t> events_within) {
+         std::pair<uint64_t, uint64_t> events_within, const Places& places) {
         CuWork work{&trace,
                     slots,
                     starts,
@@ -132,7 +178,8 @@ void bind_compute_unit(py::module_& module) {
                     0,
                     0,
                     events_within.first,
-                    events_within.second};
+                    events_within.second,
+                    wave_places(trace, places)};
         if (starts.size() != slots.size())
           throw std::invalid_argument("starts: " + std::to_string(starts.size()) + " for " +
                                       std::to_string(slots.size()) + " slots");
@@ -151,7 +198,8 @@ void bind_compute_unit(py::module_& module) {
       },
       py::arg("trace"), py::arg("parameters"), py::arg("slots"), py::arg("starts"),
       py::arg("active"), py::arg("clock_ghz"), py::arg("loop") = std::pair<uint64_t, uint64_t>(),
-      py::arg("events_within") = std::pair<uint64_t, uint64_t>());
+      py::arg("events_within") = std::pair<uint64_t, uint64_t>(), py::arg("places") = Places());
+  module.def("recorded_trace", &recorded, py::arg("kernel"), py::arg("workgroups"));
   module.def("instruction_times", &instruction_times, py::arg("trace"), py::arg("time"));
   module.def("unit_names", [] { return names(kUnits, &unit_name); });
   module.def("stall_names", [] { return names(kStalls, &stall_name); });

@@ -60,6 +60,8 @@ TABLE = {
     "hk-backend time gemm_bf16_256x256": HERE,
     "hk-backend time gemm_bf16_256x256 --shape m=4096,n=4096,k=4096 --measured": GPU,
     "hk-backend time --measure": GPU,
+    "hk-backend time --trace": "tests/cli/test_time_trace.py",
+    "git clone https://github.com/jhinpan/flydsl-kernel-profiling-lib": NETWORK,
     "hk-backend tune ": LONG,
     "hk-backend tune-kernels": GPU,
     "hk-backend tune-kernels --device emulated:gfx950": TOO_LONG,

@@ -67,8 +67,11 @@ class ComputeUnit {
       wave->group = number;
       wave->index = i;
       wave->age = ages_++;
-      wave->simd = uint32_t((slot * traces.size() + i) % kSimds);
-      wave->wake = wave->seen = at;
+      const WavePlace place = work_.places.empty()
+                                  ? WavePlace{uint32_t((slot * traces.size() + i) % kSimds), 0}
+                                  : work_.places[trace][i];
+      wave->simd = place.simd;
+      wave->wake = wave->seen = at + place.delay;
       simds_[wave->simd].waves.push_back(wave.get());
       order(simds_[wave->simd]);
       group.waves.push_back(std::move(wave));
@@ -212,10 +215,10 @@ class ComputeUnit {
   }
 
   void issue_matrix(Simd& simd, WaveClock& w, const Operation& o, uint64_t now) {
-    simd.vector_free = now + parameters_.whole(P::matrix_issue);
+    simd.vector_free = now + o.port;
     simd.matrix_free = now + o.busy;
     time_.matrix_busy += o.busy;
-    time_.matrix_issue += parameters_[P::matrix_issue];
+    time_.matrix_issue += o.port;
     note(w, o, now);
     w.note_matrix(o, now + o.busy + forward_);
   }

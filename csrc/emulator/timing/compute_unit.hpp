@@ -42,14 +42,20 @@ struct CuTime {
   Events events;
 };
 
+// The SIMD of a wave, and the clocks by which it begins after its workgroup.
+struct WavePlace {
+  uint32_t simd, delay;
+};
+
 // The work of a CU.
 struct CuWork {
   const Trace* trace = nullptr;
   std::vector<std::vector<uint32_t>> slots;  // traces that each slot runs one after another
   std::vector<uint64_t> starts;              // start of each slot's first workgroup
   MemoryShare share{};
-  uint32_t loop_begin = 0, loop_end = 0;    // the loop, as instructions of the program
-  uint64_t events_from = 0, events_to = 0;  // clocks in which events are kept
+  uint32_t loop_begin = 0, loop_end = 0;       // the loop, as instructions of the program
+  uint64_t events_from = 0, events_to = 0;     // clocks in which events are kept
+  std::vector<std::vector<WavePlace>> places;  // by trace and wave; empty: waves go round the SIMDs
 };
 
 CuTime replay(const CuWork& work, const Parameters& parameters);

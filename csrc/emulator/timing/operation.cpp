@@ -45,6 +45,8 @@ void wait(Operation& o, const Prepared& p) {
 
 void matrix(Operation& o, const Prepared& p, const Parameters& parameters) {
   o.unit = Unit::matrix;
+  const bool scaled = has(p.instruction->opcode->mnemonic, "_scale_");
+  o.port = parameters.whole(scaled ? P::matrix_scaled_issue : P::matrix_issue);
   o.busy = uint32_t(std::lround(4.0 * p.hazard.passes * parameters[P::matrix]));
   const Operand& c = p.instruction->src[2];
   if (c.kind != Kind::vgpr && c.kind != Kind::agpr) return;
@@ -59,6 +61,10 @@ void memory(Operation& o, const Prepared& p, const Parameters& parameters) {
       o.unit = Unit::lds;
       o.busy = lds_clocks(p, parameters);
       o.counts_lgkm = true;
+      if (p.instruction->opcode->cls == Class::lds_write) {
+        const uint32_t dwords = std::max<uint32_t>(1, p.memory.bytes / 4) * p.memory.accesses;
+        o.issue += dwords * parameters.whole(P::lds_write_issue);
+      }
       break;
     case Action::scalar_load:
       o.unit = Unit::scalar_memory;

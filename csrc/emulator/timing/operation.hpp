@@ -20,6 +20,7 @@ struct Operation {
   Unit unit = Unit::none;
   Role role = Role::plain;
   uint32_t busy = 0;                 // clocks of its unit; for the LDS without conflicts
+  uint32_t port = 0;                 // clocks of the vector ALU's port, of a matrix instruction
   uint32_t issue = 4;                // clocks until the wave issues its next instruction
   int16_t vmcnt = -1, lgkmcnt = -1;  // counters that a wait waits for; -1: none
   int8_t priority = 0;

@@ -66,6 +66,8 @@ constexpr ParameterRow kRows[] = {
      "product pages, LLVM's scheduling model", published(1), published(1)},
     {ROW(matrix_issue), "clocks", "of the vector ALU's port, to issue a matrix instruction",
      "guides: reads its operands through it", published(4), published(4)},
+    {ROW(matrix_scaled_issue), "clocks", "... to issue one with scales", "as without scales",
+     guessed(4, 4, 12), published(4)},
     {ROW(matrix_forward), "clocks", "more until anything but its own accumulator chain reads it",
      "LLVM's hazard recognizer", published(16), published(16)},
     // LDS, per CU
@@ -79,6 +81,8 @@ constexpr ParameterRow kRows[] = {
      guessed(128, 128, 256), guessed(128, 128, 128)},
     {ROW(lds_write), "bytes/clock", "ds_write_*", "published phases", published(128),
      published(128)},
+    {ROW(lds_write_issue), "clocks", "of a wave for each dword of a lane that it writes", "none",
+     guessed(0, 0, 4), guessed(0, 0, 4)},
     {ROW(lds_copy), "bytes/clock", "copies from global memory, as they land", "as writes",
      guessed(128, 64, 128), guessed(128, 64, 128)},
     {ROW(lds_latency), "clocks", "from the last phase until a wait sees it",

@@ -18,8 +18,8 @@ namespace hk::emulator::timing {
   X(compute_units) X(xcds) X(clock) X(clock_idle) X(clock_loaded) X(launch) X(dependent_gap) \
   X(workgroup_start) X(waves_per_simd) X(registers) X(register_granule) X(lds_size) X(issue) \
   X(branch_taken) X(barrier_release) X(vector) X(vector_wide) X(vector_swap) X(transcendental) \
-  X(matrix) X(matrix_issue) X(matrix_forward) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \
-  X(lds_read_transposed) X(lds_write) X(lds_copy) X(lds_latency) X(lds_queue) X(vector_memory) \
+  X(matrix) X(matrix_issue) X(matrix_scaled_issue) X(matrix_forward) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \
+  X(lds_read_transposed) X(lds_write) X(lds_write_issue) X(lds_copy) X(lds_latency) X(lds_queue) X(vector_memory) \
   X(vector_memory_queue) X(l1_latency) X(l2) X(l2_latency) X(l2_hits) X(compute_unit_fabric) \
   X(infinity_cache) X(infinity_cache_latency) X(hbm) X(hbm_write_cost) X(hbm_burst) \
   X(hbm_latency) X(scalar_latency)
@@ -33,7 +33,7 @@ enum class Parameter : uint8_t {
 };
 inline constexpr size_t kParameters = size_t(Parameter::count);
 
-enum class Certainty : uint8_t { published, calibrated, guessed };
+enum class Certainty : uint8_t { measured, published, calibrated, guessed };
 
 // A value with the range in which it may lie.
 struct Estimate {

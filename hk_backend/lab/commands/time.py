@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hk_backend.lab.commands import explain as explaining
 from hk_backend.lab.commands import measure as measuring
+from hk_backend.lab.commands import replay_trace
 from hk_backend.terminal import errors
 from hk_backend.terminal.output import JsonFlag, print_json, progress
 
@@ -84,6 +85,19 @@ FormatName = Annotated[
     ),
 ]
 HeadSize = Annotated[int, typer.Option(help="For --explain attention: 64, 128 or 256.")]
+TraceFolders = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trace",
+        metavar="FOLDER",
+        help="Replay a decoded thread trace of a GPU (rocprofv3 --att) and say how far the model "
+        "is off; repeatable. With --measure FILE, costs of instructions in the traces are written.",
+    ),
+]
+OwnData = Annotated[
+    str,
+    typer.Option(help="For --trace: where a workgroup's own data lie, infinity-cache or hbm."),
+]
 Clocked = Annotated[
     int, typer.Option(min=0, help="For --explain: how many candidates the model times.")
 ]
@@ -104,6 +118,8 @@ def time(
     format: FormatName = "bf16",
     head_size: HeadSize = 128,
     clocked: Clocked = 0,
+    trace: TraceFolders = None,
+    own_data: OwnData = "infinity-cache",
     as_json: JsonFlag = False,
 ) -> None:
     """Model how long a kernel takes on a GPU, what bounds it, and where its clocks go.
@@ -112,6 +128,10 @@ def time(
     the device. Exit code 1 if the kernel cannot be executed. `--measure` does need one: it asks the
     GPU of this machine, or of HK_DEVICE, what the model has to know.
     """
+    if trace:
+        known = measuring.parameters(measured, arch) if measured else {}
+        changes = _changes(settings or (), arch, known)
+        return replay_trace.replay_traces(trace, arch, changes, own_data, picture, measure, as_json)
     if measure is not None:
         return measuring.measure(measure, as_json)
     if explain:

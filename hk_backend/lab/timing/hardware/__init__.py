@@ -1,0 +1,15 @@
+"""The clock beside hardware: thread traces of a GPU, replayed instruction by instruction.
+
+A thread trace (ATT) is what `rocprofv3 --att` records and its decoder writes for AMD's viewer: the
+clock at which each instruction of each wave of one CU issued.
+
+`dispatch.py`: reads the folder of one dispatch.
+
+`assembly.py`: makes a code object of its listing.
+
+`assumed.py`: what the trace does not tell.
+
+`replay.py`: hardware and model side by side; `errors.py` compares them, `picture.py` draws them.
+
+`extraction.py`: costs of instructions. `mi350x.json`: those of public traces of an MI350X.
+"""
