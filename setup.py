@@ -232,6 +232,7 @@ setup(
     package_data={
         "hk_backend": ["py.typed", "*.pyi"],
         "hk_backend.kernels": ["*.json", "codeobjects/*/*", "codeobjects/measure/*/*"],
+        "hk_backend.lab.timing.hardware": ["*.json"],
         "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },

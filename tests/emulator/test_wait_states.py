@@ -15,7 +15,9 @@ from tests.emulator.hazard_pairs import Pair, compare
 # LLVM takes op_sel_hi of packed instructions (v_dot2_f32_f16, v_pk_*) for a choice of the result's
 # half and adds one wait state after each: no pair that would need none or one begins with those.
 pytestmark = pytest.mark.source_proof(
-    "csrc/emulator",
+    "csrc/emulator/checks",
+    "csrc/emulator/isa",
+    "csrc/emulator/machine",
     "tests/emulator/wait_states.s",
     "tests/emulator/wait_states_gfx950.s",
 )
