@@ -110,6 +110,99 @@ def test_without_a_step_it_is_a_race(name: str) -> None:
         }
 
 
+BY_TWO_WAVES = """
+  s_mov_b32 s12, s2                        ; workgroup
+  v_readfirstlane_b32 s17, v0              ; 0 in the first wave
+  s_lshl_b32 s13, s12, 9
+  v_add_u32 v2, s13, v1
+  v_add_u32 v3, 1, v0
+  global_store_dword v2, v3, s[6:7]        ; out[workgroup][work-item] = work-item + 1
+  s_cmp_lg_u32 s17, 0
+  s_cbranch_scc1 second
+  buffer_wbl2 sc1
+  s_waitcnt vmcnt(0)
+  s_barrier
+  v_mov_b32 v4, 0
+  v_mov_b32 v5, 1
+  s_mov_b64 exec, 1
+  global_atomic_add v6, v4, v5, s[4:5] sc0 ; how many were before
+  s_waitcnt vmcnt(0)
+  ds_write_b32 v4, v6
+  s_mov_b64 exec, -1
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  s_branch both
+  second:
+  buffer_wbl2 sc1
+  s_waitcnt vmcnt(0)
+  s_barrier
+  s_barrier
+  both:
+  v_mov_b32 v4, 0
+  ds_read_b32 v6, v4
+  s_waitcnt lgkmcnt(0)
+  v_readfirstlane_b32 s16, v6
+  s_cmp_lg_u32 s16, 1
+  s_cbranch_scc1 end
+  buffer_inv sc1
+  global_load_dword v7, v1, s[6:7]
+  global_load_dword v8, v1, s[6:7] offset:512
+  s_waitcnt vmcnt(0)
+  v_add_u32 v7, v7, v8
+  global_store_dword v1, v7, s[6:7] offset:1024
+  end:
+"""
+"""The last of two workgroups adds up; the first wave counts for both, and tells the second one."""
+SECOND = "second:\n  buffer_wbl2 sc1\n  s_waitcnt vmcnt(0)\n  s_barrier"
+OF_WAVES = {
+    "the second wave waits after the barrier": (
+        SECOND,
+        "second:\n  buffer_wbl2 sc1\n  s_barrier\n  s_waitcnt vmcnt(0)",
+    ),
+    "the second wave writes back after the barrier": (
+        SECOND,
+        "second:\n  s_barrier\n  buffer_wbl2 sc1\n  s_waitcnt vmcnt(0)",
+    ),
+    "the first wave alone writes back and waits": (SECOND, "second:\n  s_barrier"),
+    "the first wave alone waits": (SECOND, "second:\n  buffer_wbl2 sc1\n  s_barrier"),
+    "the first wave alone acquires": (
+        "buffer_inv sc1",
+        "s_cmp_lg_u32 s17, 0\n  s_cbranch_scc1 over\n  buffer_inv sc1\n  over:",
+    ),
+}
+
+
+def by_waves(body: str, seed: int) -> tuple[_emulator.Report, np.ndarray]:
+    arrived, out = np.zeros(1, np.uint32), np.zeros((3, 128), np.uint32)
+    report = run(body, arrived, out, grid=2, block=128, lds=256, launch={"seed": seed})
+    return report, out[2]
+
+
+@pytest.mark.parametrize("name", OF_WAVES)
+def test_each_wave_releases_and_acquires_its_own(name: str) -> None:
+    """A wave's stores are released by its own wait, before the barrier at which another counts."""
+    old, new = OF_WAVES[name]
+    assert BY_TWO_WAVES.count(old) == 1
+    for seed in range(6):
+        report, total = by_waves(BY_TWO_WAVES, seed)
+        assert not report.findings, report.findings[0].message
+        np.testing.assert_array_equal(total, 2 * np.arange(1, 129))
+        report, _ = by_waves(BY_TWO_WAVES.replace(old, new), seed)
+        assert checks(report) == {"global-race"}
+        assert all(f.instruction.startswith("global_load_dword") for f in report.findings)
+
+
+def test_a_barrier_hands_on_what_one_wave_has_acquired() -> None:
+    """The first wave acquires before the barrier that lets the second one read."""
+    body = BY_TWO_WAVES.replace("buffer_inv sc1", "s_nop 0")
+    told = "ds_write_b32 v4, v6"
+    assert checks(by_waves(body, 0)[0]) == {"global-race"}
+    for seed in range(6):
+        report, total = by_waves(body.replace(told, f"buffer_inv sc1\n  {told}"), seed)
+        assert not report.findings, report.findings[0].message
+        np.testing.assert_array_equal(total, 2 * np.arange(1, 129))
+
+
 def test_a_seed_draws_the_order_of_workgroups() -> None:
     """The first workgroup to arrive is the one with the lowest number only for seed 0."""
     body = """

@@ -48,6 +48,29 @@ PARTS = {
       s_waitcnt lgkmcnt(0)
       begun:
       s_barrier""",
+    # m0 and the copy of each wave, s12, to its 256 bytes
+    "COPY_OF_EACH_WAVE": """
+      v_readfirstlane_b32 s13, v0
+      s_lshr_b32 s12, s13, 6
+      s_lshl_b32 s13, s13, 2
+      s_mov_b32 m0, s13
+      s_nop 0
+      buffer_load_dword v1, s[8:11], 0 offen lds""",
+    # v2: 4 * lane, LDS bytes that the first wave has cleared; the second wave goes to `other`
+    "TWO_ROLES": """
+      v_readfirstlane_b32 s12, v0
+      v_and_b32 v2, 0xff, v1
+      v_mov_b32 v3, 0
+      s_cmp_eq_u32 s12, 0
+      s_cbranch_scc0 begun
+      ds_write_b32 v2, v3
+      s_waitcnt lgkmcnt(0)
+      begun:
+      s_barrier"""
+    + raw_buffer(1024)
+    + """
+      s_cmp_eq_u32 s12, 0
+      s_cbranch_scc0 other""",
     # v[2:3]: 4 * work-item in LDS; v[4:5]: the begin of scratch
     "LDS_ADDRESS": "s_mov_b64 s[8:9], src_shared_base\n v_mov_b32 v2, v1\n v_mov_b32 v3, s9",
     "SCRATCH_ADDRESS": "s_mov_b64 s[8:9], src_private_base\n v_mov_b32 v4, 0\n v_mov_b32 v5, s9",
