@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.ops import PagedKV
 from tests.kernels.attention_launch import SPLIT_LAYOUTS, SWEPT, Launch, bits, kernels, passes
 from tests.kernels.cover import cover, family, has
 from tests.ops.cases import Case, make
@@ -250,62 +249,3 @@ def reads(entry: KernelEntry, layout: str, block_size: int) -> None:
     launch = Launch(entry, Case(lengths, 4, 2, layout=layout, block_size=block_size))
     assert launch.call["paged_kv"].block_size == block_size
     passes(launch)
-
-
-@kernels(keys=("paged", "tokens", "any_pages"))
-def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
-    """Blocks lie at both ends of five billion bytes, of which only the touched pages exist. A
-    single copy reads both ends where each lane finds its own row."""
-    case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2)).but(value_size=None)
-    call = make(case)
-    small: PagedKV = call["paged_kv"]
-    row = 2 * case.head_size
-    size, tokens = case.head_size, case.block_size
-    count = 5 * 10**9 // (small.dtype.itemsize * 2 * tokens * row)
-    cache = torch.empty(count, 2, tokens, row, dtype=small.dtype)
-    assert cache.numel() > 2**31
-    for index in range(call["block_table"].shape[1] - 1):
-        block = int(call["block_table"][0, index])
-        moved = count - 1 - index if index % 2 else index
-        for first, view in ((0, small.key), (size, small.value)):
-            source = view.tensor.as_strided(
-                (2, tokens, size), (view.strides[1], view.strides[3], 1),
-                view.tensor.storage_offset() + block * view.strides[0],
-            )  # fmt: skip
-            cache[moved, :, :, first : first + size] = source
-        call["block_table"][0, index] = moved
-    call["paged_kv"] = PagedKV.from_packed(cache)
-    passes(Launch.of(entry, call))
-
-
-@kernels(keys=("split",), by_channel=(True, False))
-def test_a_split_cache_of_more_than_2_to_the_31_elements(
-    entry: KernelEntry, by_channel: bool
-) -> None:
-    """The cache is `[B, 2, N, H * D]`, with keys and values in pieces of 16 bytes."""
-    layout = SPLIT_LAYOUTS[0 if by_channel else 1]
-    case = Case(lengths=((20, 60),), num_kv_heads=2, layout=layout)
-    case = Launch.fitting(entry, case).but(value_size=None)
-    call = make(case)
-    small: PagedKV = call["paged_kv"]
-    size, element = case.head_size, small.dtype.itemsize
-    x = 16 // element
-    count = 5 * 10**9 // (element * 2 * 16 * 2 * size)
-    cache = torch.empty(count, 2, 2 * 16 * size, dtype=small.dtype)
-    assert cache.numel() > 2**31
-    for index in range(call["block_table"].shape[1] - 1):
-        block = int(call["block_table"][0, index])
-        moved = count - 1 - index if index % 2 else index
-        for which, view in enumerate((small.key, small.value)):
-            cache[moved, which] = view.tensor[block].flatten()
-        call["block_table"][0, index] = moved
-    keys, values = cache.unbind(1)
-    call["paged_kv"] = PagedKV.from_views(
-        keys.view(count, 2, size // x, 16, x), "B H D/x N x",
-        *(
-            (values.view(count, 2, size, 16), "B H D N")
-            if by_channel
-            else (values.view(count, 2, 16 // x, size, x), "B H N/x D x")
-        ),
-    )  # fmt: skip
-    passes(Launch.of(entry, call))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from hk_backend.ops import PagedKV
+from hk_backend.ops import PagedKV, attention_prefill
 from tests.ops.cases import Call, Case, int32, make
+from tests.ops.far_pages import Far
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES, FP8_DTYPES, SCALE_KINDS
@@ -129,6 +131,64 @@ def test_caches_of_more_than_2_31_elements(axis: str, dtype: torch.dtype, isa: s
     table = int32([2, 0, 1, 2, -1, -1]).view(2, 3)
     check(call | {"paged_kv": paged, "block_table": table, "seq_lens": int32([40, 16])})
     assert peak_resident() - resident < 2**29
+
+
+FAR_DTYPES = (torch.bfloat16, *FP8_DTYPES, torch.float16)
+FAR_FORMS = [
+    (layout, dtype, size)
+    for i, layout in enumerate(LAYOUTS)
+    for j, dtype in enumerate(FAR_DTYPES)
+    for size in ((16, 1, 48, 64, 5)[(i + j) % 5],)
+    if LAYOUTS[layout].fits(size, 64, dtype)
+]
+
+
+def far(layout: str, kv_dtype: torch.dtype, block_size: int) -> Far:
+    """Pages at 2^31, 2^32 and 2^33 bytes and at 2^32 elements. All other bytes are NaN."""
+    dtype = kv_dtype if kv_dtype in DTYPES else torch.bfloat16
+    case = Case(num_heads=4, num_kv_heads=2, dtype=dtype, kv_dtype=kv_dtype, layout=layout)
+    return Far.of(case.but(block_size=block_size), neighbours=16)
+
+
+@pytest.mark.parametrize(("layout", "kv_dtype", "block_size"), FAR_FORMS)
+def test_two_pages_on_either_side_of_a_boundary(
+    layout: str, kv_dtype: torch.dtype, block_size: int, isa: str
+) -> None:
+    check(far(layout, kv_dtype, block_size).call)
+
+
+REFUSED = {
+    "CPU_ATTN: K [D,N], V [N,D], one storage": "paged_kv: keys with",
+    "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage": "paged_kv: keys with",
+    "pairs: [B,H,D/2,N,2] and [B,H,N/2,D,2]": "paged_kv: keys with",
+    "token innermost: [H,D,B,N]": "paged_kv: keys with",
+    "padded rows": r"key_\w+: a stride of \d+ elements",
+}
+"""Layouts that no GPU kernel reads, by the beginning of the reason."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "kv_dtype"), list(zip(LAYOUTS, itertools.cycle(FAR_DTYPES[:2]), strict=False))
+)
+def test_two_pages_on_gfx950(layout: str, kv_dtype: torch.dtype, on_gfx950: None) -> None:
+    """Each layout is read, or refused before the launch. The kernels are proved in
+    tests/kernels/test_attention_far_pages.py; here the operator makes their arguments."""
+    call = far(layout, kv_dtype, 16).call
+    if layout not in REFUSED:
+        check(call, weights_dtype=torch.bfloat16)
+        return
+    with pytest.raises(ValueError, match=REFUSED[layout]):
+        attention_prefill(**call)
+
+
+@pytest.mark.parametrize("bits", [31, 32, 33])
+def test_an_offset_that_wraps_is_seen(bits: int) -> None:
+    """A control: requests whose pages are taken from where wrapped offsets lead are NaN."""
+    probe = far("HND, two tensors", torch.bfloat16, 16)
+    out = attention_prefill(**probe.wrapped(bits))
+    starts = probe.call["query_start_loc"].tolist()
+    wrong = [bool(out[slice(*rows)].isnan().any()) for rows in itertools.pairwise(starts)]
+    assert wrong == [edge >= 2**bits for edge in (*probe.edges, probe.edges[-1])]
 
 
 def test_packed_tensors_of_more_than_2_31_elements(isa: str) -> None:

@@ -14,7 +14,7 @@ from hk_backend.devices.hip.cache_form import cache_arguments
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.kernels import Catalogue, Family
 from hk_backend.kernels.masks import ALL_KEYS, GROUPED
-from hk_backend.kernels.row_sources import SPLIT, group_arguments
+from hk_backend.kernels.row_sources import PAGED, SPLIT, group_arguments
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 
@@ -40,6 +40,8 @@ The kernels divide the slopes by `scale`, and the result must be a float32.
 """
 BLOCK_BYTES = 2**32 - 2**12
 """Exclusive bound of the bytes from one block of a cache to the next."""
+KEYS_TIMES_BLOCK = 2**38
+"""Exclusive bound of a request's keys times the tokens of a block (hk/types/row_source.hpp)."""
 ROWS = "rows of attention (tokens times heads)"
 
 
@@ -140,6 +142,10 @@ def _add_paged(
         block_table = block_table.contiguous()
     tensors |= {"seq_lens": of.seq_lens.contiguous(), "block_table": block_table}
     numbers["block_table_row"] = block_table.stride(0)
+    width, block_size = block_table.shape[1], cache.block_size
+    if keys in (PAGED, SPLIT) and width * block_size**2 >= KEYS_TIMES_BLOCK:
+        valid = f"fewer than {-(-KEYS_TIMES_BLOCK // block_size**2)}"
+        bad("block_table", f"a row of {width} blocks of {block_size} tokens", valid)
     numbers |= cache_arguments(cache, keys)
 
 

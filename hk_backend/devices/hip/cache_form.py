@@ -21,6 +21,9 @@ PIECES_BYTES = 2**31
 """Exclusive bound of the bytes that the pieces of 16 tokens span, so that a lane's offset fits."""
 NUMBERED_ROWS = 2**32
 """Exclusive bound of a cache's rows, for kernels with row numbers: each lane finds its own row."""
+BLOCK_ROWS_BYTES = 2**32
+"""Exclusive bound of the bytes from a block's first row to its last, for kernels that multiply a
+row's number by the distance of rows in 32 bits."""
 VALID = (
     '"B H N D" or "B N H D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", '
     "x of 16 bytes"
@@ -84,11 +87,23 @@ def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
         for name in ("key", "value"):
             found[f"{name}_token"] = found[f"{name}_block"] or most
     by_lane = keys in (TOKENS, ANY_PAGES)
+    if not by_lane:
+        _check_rows(cache, found)
     return {
         **found,
         "block_rows": _block_rows(cache, found) if by_lane else 1,
         "block_reciprocal": block_reciprocal(keys, cache.block_size),
     }
+
+
+def _check_rows(cache: PagedKV, strides: dict[str, int]) -> None:
+    """Checks that the rows of a block are not too far apart, as they are where blocks lie between
+    them."""
+    most = (BLOCK_ROWS_BYTES - 1) // (cache.dtype.itemsize * max(cache.block_size - 1, 1))
+    for name in ("key_token", "value_token"):
+        if strides[name] > most:
+            valid = f"at most {most} with blocks of {cache.block_size} tokens"
+            bad(name, f"a stride of {strides[name]} elements", valid)
 
 
 def _block_rows(cache: PagedKV, strides: dict[str, int]) -> int:

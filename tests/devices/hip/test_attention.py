@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,13 @@ from hk_backend.devices.hip import attention_launch
 from hk_backend.devices.hip.attention_prefill import OPERATOR
 from hk_backend.kernels import catalogue, masks
 from hk_backend.kernels.attention_plan import LaunchSizes, choose
+from hk_backend.kernels.row_sources import block_reciprocal
 from hk_backend.terms.requests import AttentionRequest
 from tests.devices.hip.attention_call import paged, prepared
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.layouts import LAYOUTS
+
+FORMATS = (torch.bfloat16, torch.float8_e4m3fn)
 
 
 def per_head(*shape: int) -> torch.Tensor:
@@ -227,6 +231,42 @@ def test_blocks_that_lie_too_far_apart() -> None:
     changes["paged_kv"] = replace(cache, key=far)
     with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
         prepared(**changes)
+
+
+@pytest.mark.parametrize(("keys", "dtype"), list(itertools.product(("paged", "split"), FORMATS)))
+def test_rows_of_a_block_that_lie_too_far_apart(keys: str, dtype: torch.dtype) -> None:
+    """Blocks may lie between the rows of one, as in `[N, B, H, D]`: the kernels multiply a row's
+    number in 32 bits. No tensor of such a size is ever read."""
+    changes = paged("NHD, two tensors" if keys == "paged" else SPLIT_LAYOUTS[0], 128, dtype)
+    cache = changes["paged_kv"]
+    most = (2**32 - 1) // (127 * dtype.itemsize) // 16 * 16
+    for name in ("key", "value") if keys == "paged" else ("key",):
+        view = getattr(cache, name)
+        for apart in (most, most + 16):
+            strides = (*view.strides[:3], apart, *view.strides[4:])
+            changes["paged_kv"] = replace(cache, **{name: replace(view, strides=strides)})
+            if apart == most:
+                assert prepared(**changes).numbers[f"{name}_token"] == most
+                continue
+            why = rf"{name}_token: a stride of {apart} elements .* with blocks of 128 tokens"
+            with pytest.raises(ValueError, match=why):
+                prepared(**changes)
+
+
+def test_more_keys_than_a_block_s_reciprocal_divides() -> None:
+    """Past 2^39 / 53152 keys the kernels would look up the block before the right one."""
+    changes = paged("NHD, two tensors", 53152)
+    reciprocal = block_reciprocal("paged", 53152)
+    last = 195 * 53152 - 16  # of block 194
+    assert last * 53152 > 2**38
+    assert last // 8 * reciprocal >> 32 != 194
+    for width in (97, 98):
+        table = torch.zeros(2, width, dtype=torch.int32)
+        if width == 97:
+            prepared(**{**changes, "block_table": table})
+            continue
+        with pytest.raises(ValueError, match=r"block_table: a row of 98 .* fewer than 98"):
+            prepared(**{**changes, "block_table": table})
 
 
 @pytest.mark.parametrize("group", [1, 8, 64, 1024])
