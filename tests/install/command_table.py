@@ -47,7 +47,6 @@ TABLE = {
     "cibuildwheel": DOCKER,
     "docker build": DOCKER,
     "hk-backend bench attention": TOO_LONG,
-    "hk-backend bench attention --isa avx2": LONG,
     "hk-backend bench attention --lengths": LONG,
     "hk-backend bench gpu": STOCK,
     "hk-backend bench linear": LONG,
