@@ -24,7 +24,7 @@ def run(*options: str | Path) -> Result:
 
 
 def test_a_trace_and_what_it_measures(folder: Path, tmp_path: Path) -> None:
-    """The costs that a trace measures make its replay exact to a clock in a thousand."""
+    """The costs that a trace measures make its replay exact to two clocks in a thousand."""
     file = tmp_path / "measured.json"
     first = document("--trace", folder, "--measure", file)
     [trace] = first["traces"]
@@ -33,7 +33,7 @@ def test_a_trace_and_what_it_measures(folder: Path, tmp_path: Path) -> None:
     assert first["measured"]["lds_latency"] == MEASURED["lds_latency"]
     setting = f"scalar_latency={MEASURED['scalar_latency']}"
     [again] = document("--trace", folder, "--measured", file, "--set", setting)["traces"]
-    assert again["mean_absolute_end"] < 1e-3
+    assert again["mean_absolute_end"] < 2e-3
     assert str(tmp_path) not in file.read_text()
 
 

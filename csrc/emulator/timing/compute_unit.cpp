@@ -31,7 +31,8 @@ class ComputeUnit {
       : work_(work), parameters_(parameters), program_(work.trace->program->instructions),
         operations_(operations(*work.trace->program, parameters)),
         memory_(parameters, work.share, time_.events), lds_(parameters, time_.events),
-        forward_(parameters.whole(P::matrix_forward)) {
+        forward_(parameters.whole(P::matrix_forward)),
+        packed_wait_(parameters.whole(P::packed_after_matrix)) {
     for (const Operation& o : operations_) time_.instructions.push_back({o.unit, 0, 0, {}});
     time_.events.from = work.events_from;
     time_.events.to = work.events_to;
@@ -151,11 +152,15 @@ class ComputeUnit {
         until(simd.matrix_free, Stall::matrix_busy);
         until(simd.vector_free, Stall::vector_busy);
         break;
-      case Unit::vector: until(simd.vector_free, Stall::vector_busy); break;
+      case Unit::vector:
+        until(simd.vector_free, Stall::vector_busy);
+        if (o.packed && packed_wait_) until(simd.matrix_free + packed_wait_, Stall::matrix_busy);
+        break;
       case Unit::lds: until(lds_.free_at(now), Stall::lds_busy); break;
       case Unit::memory: until(memory_.free_at(), Stall::memory_busy); break;
       default: break;
     }
+    until(w.follows(o, parameters_), Stall::itself);
     if (w.last_result > now) until(w.results_ready(o, forward_), Stall::matrix_result);
     if (o.counts_vm) until(w.vm.at_most(kMostVm - 1), Stall::memory_busy);
     if (o.counts_lgkm) until(w.lgkm.at_most(kMostLgkm - 1), Stall::lds_busy);
@@ -172,6 +177,7 @@ class ComputeUnit {
     w.wake = now + o.issue;
     w.why = Stall::itself;
     simd.taken[size_t(o.unit)] = now + 1;
+    w.note_issue(o, now);
     note_loop(w, step.instruction, now);
     note(w, step.instruction, now, kSlot, false, uint8_t(o.unit));
     switch (o.unit) {
@@ -286,7 +292,7 @@ class ComputeUnit {
   CuTime time_;
   MemoryPath memory_;
   LdsPath lds_;
-  const uint32_t forward_;
+  const uint32_t forward_, packed_wait_;
   std::array<Simd, kSimds> simds_;
   std::vector<Group> groups_;
   std::vector<size_t> done_;  // number of workgroups that have begun, per slot

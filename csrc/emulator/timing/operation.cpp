@@ -16,6 +16,8 @@ bool is_wide(std::string_view name) {
          name.starts_with("v_mad_u64_u32") || name.starts_with("v_mad_i64_i32");
 }
 
+bool is_packed(std::string_view name) { return name.starts_with("v_pk_") && has(name, "_f32"); }
+
 uint32_t vector_clocks(const Prepared& p, const Parameters& parameters) {
   const std::string_view name = p.instruction->opcode->mnemonic;
   if (p.instruction->opcode->cls == Class::transcendental)
@@ -98,6 +100,8 @@ Operation operation(const Prepared& p, const Parameters& parameters) {
   o.num_writes = p.num_writes;
   std::copy(std::begin(p.reads), std::end(p.reads), o.reads);
   std::copy(std::begin(p.writes), std::end(p.writes), o.writes);
+  std::copy(std::begin(p.scalar_reads), std::end(p.scalar_reads), o.scalar_reads);
+  std::copy(std::begin(p.scalar_writes), std::end(p.scalar_writes), o.scalar_writes);
   switch (p.action) {
     case Action::wait: wait(o, p); break;
     case Action::barrier: o.role = Role::barrier; break;
@@ -114,6 +118,7 @@ Operation operation(const Prepared& p, const Parameters& parameters) {
       } else if (p.hazard.valu) {
         o.unit = Unit::vector;
         o.busy = vector_clocks(p, parameters);
+        o.packed = is_packed(p.instruction->opcode->mnemonic);
       } else {
         o.unit = Unit::scalar;
         o.busy = 4;

@@ -25,6 +25,8 @@ struct Operation {
   int16_t vmcnt = -1, lgkmcnt = -1;  // counters that a wait waits for; -1: none
   int8_t priority = 0;
   bool counts_vm = false, counts_lgkm = false;
+  bool packed = false;                                   // arithmetic on two float32 of a lane
+  uint64_t scalar_reads[2] = {}, scalar_writes[2] = {};  // one bit for each scalar register
   uint8_t num_reads = 0, num_writes = 0;
   Registers reads[7], writes[2];
   // Index in `reads` of a matrix instruction's accumulator; -1: none.

@@ -17,8 +17,8 @@ namespace hk::emulator::timing {
 #define HK_TIMING_PARAMETERS(X) \
   X(compute_units) X(xcds) X(clock) X(clock_idle) X(clock_loaded) X(launch) X(dependent_gap) \
   X(workgroup_start) X(waves_per_simd) X(registers) X(register_granule) X(lds_size) X(issue) \
-  X(branch_taken) X(barrier_release) X(vector) X(vector_wide) X(vector_swap) X(transcendental) \
-  X(matrix) X(matrix_issue) X(matrix_scaled_issue) X(matrix_forward) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \
+  X(branch_taken) X(branch_after_scalar) X(after_matrix) X(memory_after_vector) X(scalar_after_vector) X(barrier_release) X(vector) X(vector_wide) X(vector_swap) X(transcendental) \
+  X(matrix) X(matrix_issue) X(matrix_scaled_issue) X(matrix_forward) X(packed_after_matrix) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \
   X(lds_read_transposed) X(lds_write) X(lds_write_issue) X(lds_copy) X(lds_latency) X(lds_queue) X(vector_memory) \
   X(vector_memory_queue) X(l1_latency) X(l2) X(l2_latency) X(l2_hits) X(compute_unit_fabric) \
   X(infinity_cache) X(infinity_cache_latency) X(hbm) X(hbm_write_cost) X(hbm_burst) \

@@ -35,6 +35,10 @@ struct WaveClock {
   uint64_t wake = 0;          // clock before which the wave cannot issue
   uint64_t seen = 0;          // clock up to which its time is accounted for
   Stall why = Stall::itself;  // reason of its wait since then
+  Unit last = Unit::none;     // unit of its last instruction, which issued at `issued`
+  uint64_t issued = 0;
+  // Scalar registers that vector instructions wrote, the last of them at `scalars_written`.
+  uint64_t vector_scalars[2] = {}, scalars_written = 0;
   bool at_barrier = false;
   Outstanding vm, lgkm;
 
@@ -47,6 +51,9 @@ struct WaveClock {
   // First clock at which no operand waits for a matrix result.
   uint64_t results_ready(const Operation& o, uint32_t forward) const;
   void note_matrix(const Operation& o, uint64_t ready);
+  // First clock at which an instruction may follow those before it, whatever it reads.
+  uint64_t follows(const Operation& o, const Parameters& parameters) const;
+  void note_issue(const Operation& o, uint64_t now);
 };
 
 }  // namespace hk::emulator::timing

@@ -9,8 +9,8 @@ No LDS access has a bank conflict.
 Loads inside the steady loop read what other workgroups read, too. The L2 has it as often as
 `l2_hits` says. All other loads, and stores, are the workgroup's own.
 
-A workgroup's own data lie in the Infinity Cache (`in_infinity_cache`), since a benchmark repeats its
-launch, or in HBM.
+A workgroup's own data lie in the Infinity Cache (`in_infinity_cache`), since a benchmark repeats
+its launch, or in HBM.
 """
 
 from __future__ import annotations

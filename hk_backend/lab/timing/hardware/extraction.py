@@ -32,6 +32,14 @@ FEWEST = 20
 COUNTERS = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 IMMEDIATE = 8
 """A wait of so few clocks did not wait: it tells no latency."""
+SIMDS = 4
+SOON = 32
+"""Clocks within which a packed instruction is taken to have waited for a matrix one."""
+MATRIX_CLOCKS = {"v_mfma_f32_32x32x16_bf16": 32, "v_mfma_f32_32x32x16_f16": 32,
+                 "v_mfma_f32_16x16x32_bf16": 16, "v_mfma_f32_16x16x32_f16": 16}  # fmt: skip
+"""Clocks of the matrix unit (product pages' peak rates)."""
+PACKED = re.compile(r"v_pk_\w+_f32")
+NO_UNIT = ("s_waitcnt", "s_barrier", "s_nop", "s_endpgm", "s_setprio", "s_sleep", "s_load")
 TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 WIDE = re.compile(r"v_(mul_lo_u32|mul_hi_[iu]32|mad_[iu]64_[iu]32)")
 
@@ -67,6 +75,11 @@ PARAMETERS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "lds_latency": ("ds_read_b128, latency", lambda row: row.quiet - 4),
     "scalar_latency": ("scalar load, latency", lambda row: row.quiet),
     "barrier_release": ("s_barrier, release", lambda row: row.median),
+    "after_matrix": ("matrix, then vector or memory", lambda row: row.median),
+    "memory_after_vector": ("vector, then memory", lambda row: row.median),
+    "scalar_after_vector": ("vector result, then scalar", lambda row: row.median),
+    "branch_after_scalar": ("scalar, then branch", lambda row: row.median),
+    "packed_after_matrix": ("matrix end, then packed", lambda row: row.quiet),
 }
 """Rows that the model's parameters follow from (csrc/emulator/timing/parameters.cpp)."""
 
@@ -121,8 +134,11 @@ def extracted(dispatches: Iterable[tuple[str, Dispatch]], arch: str) -> Extracte
         sources.append(source)
         for wave in dispatch.waves:
             _issues(wave, dispatch.lines, samples)
+            _followers(wave, dispatch.lines, samples)
             _waits(wave, dispatch.lines, samples)
         for engine in dispatch.engines:
+            for simd in range(SIMDS):
+                _packed(dispatch, engine, simd, samples)
             for waves in dispatch.workgroups(engine):
                 _barriers(waves, dispatch.lines, samples)
     return Extracted(
@@ -157,6 +173,64 @@ def issue_row(line: Line, *, taken: bool) -> str:
     if WIDE.match(name):
         return "wide vector, issue"
     return "vector, issue" if name.startswith("v_") else ""
+
+
+def _followers(wave: Wave, lines: Sequence[Line], into: Samples) -> None:
+    """Clocks from an instruction's issue to that of the next one, by what both are."""
+    issues = wave.issues.tolist()
+    for (first, second), (issue, following) in zip(
+        pairwise(wave.steps["line"].tolist()), pairwise(issues), strict=True
+    ):
+        if second == first + 1 and (row := follower_row(lines[first], lines[second])):
+            into[row].append(float(following - issue))
+
+
+def follower_row(first: Line, second: Line) -> str:
+    """The row of an instruction that follows another; empty if it has none."""
+    before, after = group_of(first), group_of(second)
+    if before == "matrix" and after in ("vector", "memory"):
+        return "matrix, then vector or memory"
+    if before == "vector" and after == "memory":
+        return "vector, then memory"
+    if before == "scalar" and is_branch(second):
+        return "scalar, then branch"
+    to_scalar = first.mnemonic.startswith(("v_cmp_", "v_readfirstlane", "v_readlane"))
+    return "vector result, then scalar" if to_scalar and after == "scalar" else ""
+
+
+def group_of(line: Line) -> str:
+    """The group of units that executes an instruction; empty for waits, jumps and the like."""
+    name = line.mnemonic
+    if name.startswith(("v_mfma", "v_smfmac")):
+        return "matrix"
+    if name.startswith("v_"):
+        return "vector"
+    if name.startswith("ds_") or accessed_bytes(line):
+        return "memory"
+    return "" if name.startswith(NO_UNIT) or is_branch(line) else "scalar"
+
+
+def _packed(dispatch: Dispatch, engine: int, simd: int, into: Samples) -> None:
+    """Clocks from the end of a SIMD's last matrix instruction to a packed float32 one of any wave.
+
+    Packed instructions that come much later did not wait. Only matrix instructions of known length
+    count.
+    """
+    own = [wave for wave in dispatch.waves if wave.engine == engine and wave.simd == simd]
+    lengths = np.array([MATRIX_CLOCKS.get(line.mnemonic, 0) if not line.is_label else 0
+                        for line in dispatch.lines])  # fmt: skip
+    packed = np.array([bool(PACKED.match(line.text)) for line in dispatch.lines])
+    if not own or not packed.any() or not lengths.any():
+        return
+    issues = np.concatenate([wave.issues for wave in own])
+    steps = np.concatenate([wave.steps["line"] for wave in own])
+    is_matrix = lengths[steps] > 0
+    order = np.argsort(issues[is_matrix], kind="stable")
+    begins, clocks = issues[is_matrix][order], lengths[steps][is_matrix][order]
+    at = issues[packed[steps]]
+    last = np.searchsorted(begins, at, side="left") - 1
+    after = at[last >= 0] - begins[last[last >= 0]] - clocks[last[last >= 0]]
+    into["matrix end, then packed"] += after[after <= SOON].astype(float).tolist()
 
 
 def _waits(wave: Wave, lines: Sequence[Line], into: Samples) -> None:

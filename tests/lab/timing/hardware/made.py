@@ -39,7 +39,11 @@ loop:
   s_barrier
   ds_read_b128 v[4:7], v10
   s_waitcnt lgkmcnt(0)
+  v_readfirstlane_b32 s6, v1
+  s_add_u32 s7, s6, 1
   v_mfma_f32_32x32x16_bf16 v[32:47], v[4:7], v[4:7], v[32:47]
+  v_add_f32_e32 v8, v9, v9
+  v_pk_mul_f32 v[12:13], v[12:13], v[12:13]
   v_mfma_scale_f32_16x16x128_f8f6f4 v[48:51], v[52:59], v[52:59], v[48:51], v60, v61
   s_waitcnt vmcnt(0)
   v_mov_b32_e32 v3, v20
@@ -53,6 +57,11 @@ MEASURED = {
     "lds_write_issue": 4.0,
     "branch_taken": 24.0,
     "scalar_latency": 80.0,
+    "after_matrix": 12.0,
+    "memory_after_vector": 16.0,
+    "scalar_after_vector": 24.0,
+    "branch_after_scalar": 12.0,
+    "packed_after_matrix": 20.0,
 }
 """Parameters of the made trace, unlike the model's own."""
 WAITS = ("s_waitcnt", "s_barrier")
