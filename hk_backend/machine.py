@@ -30,11 +30,19 @@ def version_of(*distributions: str) -> str | None:
 
 
 def cpu_model() -> str:
-    """Name of the processor according to the Linux kernel."""
-    for line in _cpuinfo().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    """Name of the processor according to the Linux kernel, with its family and model on x86.
+
+    Virtual machines may hide all but "AMD EPYC", a name of many processors.
+    """
+    first, *_ = _cpuinfo().split("\n\n")
+    fields = {
+        name.strip(): value.strip()
+        for name, _, value in (line.partition(":") for line in first.splitlines())
+    }
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" not in fields or "model" not in fields:
+        return name
+    return f"{name} (family {fields['cpu family']}, model {fields['model']})"
 
 
 def usable_cores() -> int:
