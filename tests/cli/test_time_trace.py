@@ -45,7 +45,6 @@ def document(*options: str | Path) -> dict[str, Any]:
 
 
 def test_a_table_and_a_picture_for_people(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     result = run("--trace", folder, "--picture", tmp_path / "cu.svg")
     assert result.exit_code == 0, result.output
     assert "a turn of the loop" in result.output
@@ -57,6 +56,7 @@ def test_a_table_and_a_picture_for_people(folder: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--own-data", "l1"), "'l1'; valid: hbm, infinity-cache"),
+        (("--arch", "gfx90a"), "'gfx90a'; valid: gfx942, gfx950"),
         (("--set", "lds_latency=fast"), "NAME=NUMBER"),
         (("--measure", "nowhere/file.json"), "nowhere is not a folder"),
     ],

@@ -59,9 +59,12 @@ def replay_traces(
     for path, option in ((picture, "--picture"), (extract, "--measure")):
         if path and not path.parent.is_dir():
             raise typer.BadParameter(f"{path.parent} is not a folder", param_hint=option)
+    try:
+        parameters = _parameters(arch, changes, own_data)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--arch") from None
     with errors.in_one_line(progress, DispatchError, ToolchainError, OSError):
         read_ones = [(folder, read(folder)) for folder in folders]
-        parameters = _parameters(arch, changes, own_data)
         replayed = [_replayed(str(f), dispatch, arch, parameters) for f, dispatch in read_ones]
         files = _draw(replayed[0], picture) if picture else []
         measured = _extract(replayed, arch, extract) if extract else {}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LANES = 64
 SECTOR = 64
 """Bytes that one look-up of the vector L1 serves."""
-_WIDTH = re.compile(r"_(?:d|u|s)?(dwordx4|dwordx3|dwordx2|dword|short|byte|b128|b96|b64|b32)")
+_WIDTH = re.compile(r"_[us]?(dwordx4|dwordx3|dwordx2|dword|short|byte)")
 _BYTES = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "short": 2, "byte": 1}
 _MEMORY = ("buffer_", "global_", "flat_")
 _NO_ACCESS = ("buffer_inv", "buffer_wbl2", "global_wb", "global_inv")
@@ -56,7 +56,7 @@ def accessed_bytes(line: Line) -> int:
     if not name.startswith(_MEMORY) or name.startswith(_NO_ACCESS):
         return 0
     found = _WIDTH.search(name)
-    return _BYTES.get(found[1], 4) if found else 4
+    return _BYTES[found[1]] if found else 4
 
 
 def steady_loop(dispatch: Dispatch) -> Loop | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,11 +107,29 @@ def read(folder: Path) -> Dispatch:
     Raises:
         DispatchError: a file is missing or is not the decoder's, or no wave was traced to its end.
     """
-    lines = [_line(row) for row in _json(folder / LISTING)["code"]]
-    waves = [wave for path in sorted(folder.glob(WAVES)) if (wave := _wave(path, lines))]
+    with _in_words(folder / LISTING):
+        lines = [_line(row) for row in _json(folder / LISTING)["code"]]
+    waves = []
+    for path in sorted(folder.glob(WAVES)):
+        with _in_words(path):
+            waves += [wave] if (wave := _wave(path, lines)) else []
     if not waves:
         raise DispatchError(f"{folder} has no whole wave ({WAVES})")
-    return Dispatch(folder.name, lines, waves, _clock_ghz(folder / "realtime.json"))
+    with _in_words(folder / "realtime.json"):
+        clock_ghz = _clock_ghz(folder / "realtime.json")
+    return Dispatch(folder.name, lines, waves, clock_ghz)
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """Turns what another form of JSON leads to into a `DispatchError` that names the file."""
+    try:
+        yield
+    except DispatchError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise DispatchError(f"{path} is not a decoder's file: {why}") from None
 
 
 def _line(row: Sequence[Any]) -> Line:

@@ -47,6 +47,11 @@ def test_a_wave_that_was_not_traced_to_its_end_is_left_out(folder: Path, tmp_pat
     assert [wave.simd for wave in read(copy).waves] == [0, 1, 3]
 
 
+WAVE = "se0_sm0_sl0_wv0.json"
+BEYOND = '{"wave": {"instructions": [[0, 0, 0, 4, 999]], "simd": 0, "slot": 0, "begin": 0}}'
+"""A wave with an instruction beyond the listing."""
+
+
 def without_waves(folder: Path) -> None:
     for path in folder.glob("se0*.json"):
         path.unlink()
@@ -57,6 +62,10 @@ def without_waves(folder: Path) -> None:
     [
         (lambda folder: (folder / "code.json").unlink(), "code.json: No such file"),
         (lambda folder: (folder / "code.json").write_text("{"), "code.json is no JSON"),
+        (lambda folder: (folder / "code.json").write_text("[]"), "code.json is not a decoder's"),
+        (lambda folder: (folder / WAVE).write_text('{"wave": {}}'), f"{WAVE} is not a decoder's"),
+        (lambda folder: (folder / WAVE).write_text(BEYOND), f"{WAVE} is not a decoder's"),
+        (lambda folder: (folder / "realtime.json").write_text("[1]"), "realtime.json is not"),
         (without_waves, "has no whole wave"),
     ],
 )
