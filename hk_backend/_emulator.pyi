@@ -128,6 +128,9 @@ class Trace:
     workgroups: list[int]
     steps: list[int]  # executed instructions of all waves, for each workgroup
     loop: tuple[int, int]  # the loop that executes most: byte offsets in .text; (0, 0): none
+    traffic: list[tuple[float, float, float]]
+    """Bytes that no other traced workgroup touches, for each workgroup: read, of these by
+    non-temporal loads, written."""
     def resident(self, parameters: TimingParameters) -> int:
         """Number of workgroups that fit on a CU at once. Raises `ValueError` if none fits."""
 
@@ -167,13 +170,15 @@ def replay(
     loop: tuple[int, int] = (0, 0),
     events_within: tuple[int, int] = (0, 0),
     places: Sequence[Sequence[tuple[int, int]]] = (),
+    cold: bool = False,
 ) -> CuTime:
     """Replay one CU, whose slots each run traced workgroups one after another.
 
     Each slot begins at its clock in `starts`, and `active` CUs share the memory. `loop`: byte
     offsets in .text. `events_within`: window of clocks in which events are kept. `places`: SIMD and
-    delay in clocks of each wave, by trace; without them waves go round the SIMDs. Raises
-    `ValueError` for a missing or impossible slot or place.
+    delay in clocks of each wave, by trace; without them waves go round the SIMDs. `cold`:
+    the launch begins with this replay, so first accesses take longer; a launch's own cost has them
+    else. Raises `ValueError` for a missing or impossible slot or place.
     """
 
 def recorded_trace(kernel: Kernel, workgroups: Sequence[Sequence[NDArray[np.uint32]]]) -> Trace:

@@ -9,6 +9,7 @@
 #include "timing/loop.hpp"
 #include "timing/occupancy.hpp"
 #include "timing/recorded.hpp"
+#include "timing/traffic.hpp"
 
 namespace py = pybind11;
 
@@ -170,7 +171,7 @@ void bind_compute_unit(py::module_& module) {
       [](const Trace& trace, const Parameters& parameters,
          const std::vector<std::vector<uint32_t>>& slots, const std::vector<uint64_t>& starts,
          uint32_t active, double clock_ghz, std::pair<uint64_t, uint64_t> loop,
-         std::pair<uint64_t, uint64_t> events_within, const Places& places) {
+         std::pair<uint64_t, uint64_t> events_within, const Places& places, bool cold) {
         CuWork work{&trace,
                     slots,
                     starts,
@@ -179,7 +180,8 @@ void bind_compute_unit(py::module_& module) {
                     0,
                     events_within.first,
                     events_within.second,
-                    wave_places(trace, places)};
+                    wave_places(trace, places),
+                    cold};
         if (starts.size() != slots.size())
           throw std::invalid_argument("starts: " + std::to_string(starts.size()) + " for " +
                                       std::to_string(slots.size()) + " slots");
@@ -198,7 +200,8 @@ void bind_compute_unit(py::module_& module) {
       },
       py::arg("trace"), py::arg("parameters"), py::arg("slots"), py::arg("starts"),
       py::arg("active"), py::arg("clock_ghz"), py::arg("loop") = std::pair<uint64_t, uint64_t>(),
-      py::arg("events_within") = std::pair<uint64_t, uint64_t>(), py::arg("places") = Places());
+      py::arg("events_within") = std::pair<uint64_t, uint64_t>(), py::arg("places") = Places(),
+      py::arg("cold") = false);
   module.def("recorded_trace", &recorded, py::arg("kernel"), py::arg("workgroups"));
   module.def("instruction_times", &instruction_times, py::arg("trace"), py::arg("time"));
   module.def("unit_names", [] { return names(kUnits, &unit_name); });
@@ -252,6 +255,13 @@ void bind_timing(py::module_& module) {
                                const Instruction& last =
                                    *t.program->instructions[loop.end - 1].instruction;
                                return std::pair(pc_of(t, loop.begin), last.pc + last.size);
+                             })
+      .def_property_readonly("traffic",
+                             [](const Trace& t) {
+                               std::vector<std::tuple<double, double, double>> out;
+                               for (const Traffic& own : traffic(t))
+                                 out.emplace_back(own.read, own.streamed, own.written);
+                               return out;
                              })
       .def(
           "resident", [](const Trace& t, const Parameters& p) { return resident_workgroups(t, p); },

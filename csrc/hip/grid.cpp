@@ -56,7 +56,9 @@ const std::map<std::string, Function> kFunctions = {
     {"decode", of_args<DecodeArgs>()},
     {"cast", of_args<CastArgs>()},
     {"rotary", of_args<RotaryArgs>()},
-    {"norm", of_args<NormArgs>()}};
+    {"norm", of_args<NormArgs>()},
+    {"row", of_args<RowArgs>()},
+    {"add", of_args<AddArgs>()}};
 
 unsigned checked(int64_t count) {
   if (count < 0 || count > std::numeric_limits<unsigned>::max())

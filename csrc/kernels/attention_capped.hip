@@ -7,8 +7,8 @@
 //     2y - 1: softmax sees differences alone, and the constant goes into the log-sum-exp
 //     (CappedScores). An exponential and a reciprocal for each score, as many slots as those of the
 //     weights, beside which they lie.
-//   - That makes vector work the longer, at d=128 too: by model 34% more time, and 75% at d=64,
-//     than without a cap; 22% at d=256. A polynomial would take as many clocks, and a branch for
+//   - That makes vector work the longer, at d=128 too: by model 43% more time, and 66% at d=64,
+//     than without a cap; 21% at d=256. A polynomial would take as many clocks, and a branch for
 //     scores that are near their cap.
 //   - Capped before masks and maxima: y is 0 to 1 of scores of any size, and minus infinity only
 //     where a mask has put it.
@@ -19,6 +19,6 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(64, 128, Capped, packed(41), paged(39), tokens(40), split(40));
-ATTENTION_PREFILL(128, 256, Capped, packed(60), paged(58), tokens(59), split(60));
+ATTENTION_PREFILL(64, 128, Capped, packed(37), paged(35), tokens(37), split(37));
+ATTENTION_PREFILL(128, 256, Capped, packed(58), paged(56), tokens(57), split(57));
 ATTENTION_PREFILL(256, 128, Capped, packed(72), paged(70), tokens(70), split(71));

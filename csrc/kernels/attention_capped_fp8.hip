@@ -4,4 +4,4 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(128, 256, Capped, paged_e4m3(57), split_e4m3(58), tokens_e4m3(59));
+ATTENTION_PREFILL(128, 256, Capped, paged_e4m3(54), split_e4m3(55), tokens_e4m3(56));

@@ -17,7 +17,7 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PADDED(128, 256, All, packed(79), paged(79), tokens(66), split(79));
-ATTENTION_PADDED(128, 256, Window, packed(79), paged(79), tokens(66), split(79));
+ATTENTION_PADDED(128, 256, All, packed(79), paged(76), tokens(63), split(78));
+ATTENTION_PADDED(128, 256, Window, packed(79), paged(76), tokens(62), split(78));
 ATTENTION_PADDED(256, 128, All, packed(88), paged(84), tokens(68), split(85));
 ATTENTION_PADDED(256, 128, Window, packed(88), paged(84), tokens(68), split(85));

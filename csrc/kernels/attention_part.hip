@@ -23,6 +23,6 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(64, 128, Part, packed(55), paged(55), tokens(55), split(55));
-ATTENTION_PREFILL(128, 128, Part, packed(64), paged(64), tokens(64), split(64));
-ATTENTION_PREFILL(128, 128, WindowPart, paged(64), tokens(64), split(64));
+ATTENTION_PREFILL(64, 128, Part, packed(53), paged(50), tokens(54), split(53));
+ATTENTION_PREFILL(128, 128, Part, packed(64), paged(62), tokens(64), split(64));
+ATTENTION_PREFILL(128, 128, WindowPart, paged(62), tokens(64), split(64));

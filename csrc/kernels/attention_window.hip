@@ -25,6 +25,6 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(64, 128, Window, packed(55), paged(55), tokens(55), any_pages(50), split(55));
-ATTENTION_PREFILL(128, 256, Window, packed(79), paged(79), tokens(79), any_pages(74), split(79));
-ATTENTION_FEWER_ROWS(128, 128, Window, packed(64), paged(64), tokens(64), split(64));
+ATTENTION_PREFILL(64, 128, Window, packed(54), paged(50), tokens(54), any_pages(47), split(53));
+ATTENTION_PREFILL(128, 256, Window, packed(79), paged(76), tokens(79), any_pages(73), split(78));
+ATTENTION_FEWER_ROWS(128, 128, Window, packed(64), paged(62), tokens(64), split(64));

@@ -193,7 +193,7 @@ def test_units_work_as_long_as_they_are_busy() -> None:
         ("v_fma_f32 v2, v3, v4, v2\n" * 10, "issue vector", 10 * 4),
         (MATRIX * 10, "wait matrix busy", 9 * 12),  # a chain is as fast as the unit
         (MATRIX + "v_mov_b32 v5, v8\n", "wait matrix result", 16 + 16 - 4),
-        ("ds_read_b128 v[24:27], v3\n s_waitcnt lgkmcnt(0)\n", "wait lds", 100),
+        ("ds_read_b128 v[24:27], v3\n s_waitcnt lgkmcnt(0)\n", "wait lds", 48),
     ],
 )
 def test_a_lone_wave_waits_for_what_it_must(body: str, what: str, clocks: int) -> None:

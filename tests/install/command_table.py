@@ -72,7 +72,7 @@ TABLE = {
     "HK_DEVICE=emulated:gfx950 python -c": SHELL,
     "HK_BACKEND=1 python -m vllm.entrypoints.openai.api_server": SERVER,
     "HK_BACKEND=1 HK_DEVICE=emulated:gfx950 VLLM_CPU_KVCACHE_SPACE=1": SERVER,
-    "HK_BACKEND=1 HK_DEVICE=emulated:gfx950 python serve.py": EMULATED_ENGINE,
+    "HK_BACKEND=1 HK_EVIDENCE=ignore HK_DEVICE=emulated:gfx950 python serve.py": EMULATED_ENGINE,
     "HK_BACKEND=1 HK_CHECK=1 vllm serve": GPU,
     "HK_BACKEND=1 python -m sglang.launch_server": GPU,
     "python -m sglang.launch_server": GPU,

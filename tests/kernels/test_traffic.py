@@ -6,11 +6,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from tests.lab.timing import traffic
+from tests.lab.timing import mi350x, traffic
 from tests.lab.timing.traffic import Problem
 
 Array = NDArray[Any]
@@ -98,3 +99,33 @@ def test_layernorm() -> None:
     expected = (total - mean) / np.sqrt(variance + 1e-5) * weight + bias
     found = floats(problem.arrays["out"]).reshape(total.shape)
     np.testing.assert_allclose(found, expected, rtol=2 * BF16_STEP, atol=2 * BF16_STEP)
+
+
+@pytest.mark.parametrize("kernel", ["rmsnorm_2", "rmsnorm_8_streamed"])
+@pytest.mark.parametrize("channels", [1000, 4096])
+def test_rms_norm(kernel: str, channels: int) -> None:
+    problem = mi350x.rows_of(kernel, 3, channels)
+    x, weight = (normal(problem.arrays[name]) for name in ("x", "weight"))
+    run(kernel, problem)
+    expected = x / np.sqrt(np.square(x).mean(1, keepdims=True) + 1e-5) * weight
+    np.testing.assert_allclose(
+        floats(problem.arrays["out"]), expected, rtol=2 * BF16_STEP, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("kernel", ["cast_row_2_streamed", "cast_row_4"])
+def test_cast_row(kernel: str) -> None:
+    problem = mi350x.rows_of(kernel, 3, 4000)
+    x = normal(problem.arrays["x"])
+    run(kernel, problem)
+    scales = np.abs(x).max(1) / 448
+    np.testing.assert_allclose(problem.arrays["scales"], scales, rtol=1e-6)
+    found = problem.arrays["out"].view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    np.testing.assert_allclose(found * scales[:, None], x, rtol=2.0**-4, atol=scales.max() / 512)
+
+
+def test_add() -> None:
+    problem = mi350x.add(2048)
+    x, y = (normal(problem.arrays[name], np.float32) for name in ("x", "y"))
+    run("add", problem)
+    np.testing.assert_allclose(problem.arrays["out"], x + y, rtol=1e-6)

@@ -61,6 +61,8 @@ def test_attention(grid: str, numbers: dict[str, int], expected: tuple[int, int,
         ("cast", {"count": 8192}, (2, 1, 1)),
         ("rotary", {"rows": 96}, (3, 1, 1)),
         ("norm", {"rows": 12}, (3, 1, 1)),
+        ("row", {"rows": 5, "channels": 64}, (5, 1, 1)),
+        ("add", {"count": 3072}, (3, 1, 1)),
     ],
 )
 def test_value(grid: str, numbers: dict[str, int], expected: tuple[int, int, int]) -> None:

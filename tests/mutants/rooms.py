@@ -49,7 +49,11 @@ NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,
     "csrc/cpu/linear/": LINEAR_OPS,
     "csrc/cpu/formats/": LINEAR_OPS,
-    "csrc/emulator/timing/": ("tests/emulator/test_timing.py", "tests/lab/timing"),
+    "csrc/emulator/timing/": (
+        "tests/emulator/test_timing.py",
+        "tests/emulator/test_timing_memory.py",
+        "tests/lab/timing",
+    ),
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""

@@ -5,6 +5,7 @@
 
 #include "timing/lds_path.hpp"
 #include "timing/occupancy.hpp"
+#include "timing/scalar_path.hpp"
 #include "timing/wave_clock.hpp"
 
 namespace hk::emulator::timing {
@@ -31,7 +32,7 @@ class ComputeUnit {
       : work_(work), parameters_(parameters), program_(work.trace->program->instructions),
         operations_(operations(*work.trace->program, parameters)),
         memory_(parameters, work.share, time_.events), lds_(parameters, time_.events),
-        forward_(parameters.whole(P::matrix_forward)),
+        scalar_(parameters, work.cold), forward_(parameters.whole(P::matrix_forward)),
         packed_wait_(parameters.whole(P::packed_after_matrix)) {
     for (const Operation& o : operations_) time_.instructions.push_back({o.unit, 0, 0, {}});
     time_.events.from = work.events_from;
@@ -192,9 +193,7 @@ class ComputeUnit {
         break;
       case Unit::lds: w.lgkm.add(lds_.issue(now, step, o), true); break;
       case Unit::memory: issue_memory(w, step, o, now); break;
-      case Unit::scalar_memory:
-        w.lgkm.add(now + parameters_.whole(P::scalar_latency), false);
-        break;
+      case Unit::scalar_memory: w.lgkm.add(scalar_.issue(now), false); break;
       case Unit::scalar: time_.scalar_busy += kSlot; break;
       case Unit::branch:
         if (step.taken) w.wake = now + std::max(kSlot, parameters_.whole(P::branch_taken));
@@ -292,6 +291,7 @@ class ComputeUnit {
   CuTime time_;
   MemoryPath memory_;
   LdsPath lds_;
+  ScalarPath scalar_;
   const uint32_t forward_, packed_wait_;
   std::array<Simd, kSimds> simds_;
   std::vector<Group> groups_;

@@ -56,6 +56,7 @@ struct CuWork {
   uint32_t loop_begin = 0, loop_end = 0;       // the loop, as instructions of the program
   uint64_t events_from = 0, events_to = 0;     // clocks in which events are kept
   std::vector<std::vector<WavePlace>> places;  // by trace and wave; empty: waves go round the SIMDs
+  bool cold = false;  // the launch's first accesses count; else `launch` has them
 };
 
 CuTime replay(const CuWork& work, const Parameters& parameters);

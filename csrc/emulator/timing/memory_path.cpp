@@ -21,6 +21,26 @@ uint64_t MemoryPath::free_at() const {
   return path_ > queue ? uint64_t(std::ceil(path_ - queue)) : 0;
 }
 
+// One of the workgroups that read the same tile is ahead of the others: it misses all of the tile,
+// then the others hit. So misses come in runs, and most waits have the latency of a hit.
+double MemoryPath::missed(const TraceStep& step) {
+  if (step.shared == 0) return 0;
+  misses_ += step.shared * (1 - parameters_[P::l2_hits]);
+  const double run = parameters_[P::l2_miss_run] / kSectorBytes;
+  if (misses_ >= std::max<double>(step.shared, run)) missing_ = true;
+  if (!missing_) return 0;
+  misses_ -= step.shared;
+  missing_ = misses_ >= step.shared;
+  return step.shared;
+}
+
+// The L1 answers in the order of its requests, so a hit waits for misses of other waves before it.
+uint64_t MemoryPath::returned(double done, Role role) {
+  if (role != Role::store && parameters_[P::loads_in_order] > 0)
+    last_ = done = std::max(done, last_);
+  return uint64_t(std::ceil(done));
+}
+
 uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
   const auto pass = [&](double& free, double& busy, double clocks) {
     free = std::max(free, double(now)) + clocks;
@@ -32,7 +52,7 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
   const double clocks = std::max(4.0, bytes / parameters_[P::vector_memory]);
   double done = pass(path_, use.path_busy, clocks);
   events_.add(UnitEvent{Unit::memory, 0, uint64_t(done - clocks), uint64_t(std::ceil(clocks))});
-  if (step.needed == 0) return uint64_t(std::ceil(done + parameters_[P::l1_latency]));
+  if (step.needed == 0) return returned(done + parameters_[P::l1_latency], role);
 
   const double fetched = double(step.needed) * kSectorBytes;
   use.l2_bytes += fetched;
@@ -45,15 +65,8 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
     use.hbm_written_bytes += alone;
     return uint64_t(std::ceil(std::max(done, pass(hbm_, use.hbm_busy, cost / share_.hbm) - burst)));
   }
-  // The L2 already has a share of the sectors that other workgroups fetch, too. Misses are charged
-  // once they add up to a whole instruction's, so that most instructions have the latency of a hit.
-  misses_ += step.shared * (1 - parameters_[P::l2_hits]);
-  double beyond = alone;
-  if (step.shared > 0 && misses_ >= step.shared) {
-    misses_ -= step.shared;
-    beyond += double(step.shared) * kSectorBytes;
-  }
-  if (beyond == 0) return uint64_t(std::ceil(done));
+  const double beyond = alone + missed(step) * kSectorBytes;
+  if (beyond == 0) return returned(done, role);
   use.fabric_bytes += beyond;
   double arrived = pass(fabric_, use.fabric_busy, beyond / share_.fabric);
   done = std::max(done, arrived + parameters_[P::infinity_cache_latency]);
@@ -62,7 +75,7 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
     arrived = std::max(arrived, pass(hbm_, use.hbm_busy, alone / share_.hbm) - burst);
     done = std::max(done, arrived + parameters_[P::hbm_latency]);
   }
-  return uint64_t(std::ceil(done));
+  return returned(done, role);
 }
 
 }  // namespace hk::emulator::timing

@@ -34,11 +34,18 @@ class MemoryPath {
   MemoryUse use;
 
  private:
+  // The clock at which a load's data are in registers or in the LDS, if they reach the CU at `done`.
+  uint64_t returned(double done, Role role);
+  // Sectors of a load's shared ones that the L2 has not.
+  double missed(const TraceStep& step);
+
   const Parameters& parameters_;
   MemoryShare share_;
   Events& events_;
   double path_ = 0, l2_ = 0, fabric_ = 0, hbm_ = 0;  // clocks at which each is free
-  double misses_ = 0;  // misses of shared sectors not yet charged, fewer than an instruction's
+  double last_ = 0;                                  // clock at which the last load returns
+  double misses_ = 0;                                // misses of shared sectors not yet charged
+  bool missing_ = false;                             // a run of misses is under way
 };
 
 }  // namespace hk::emulator::timing

@@ -51,7 +51,8 @@ struct BiasedScores {
   HK_DEVICE static f32 least() { return 0; }
 
   HK_DEVICE Pair operator()(Pair score, Pair ahead) const {
-    return __builtin_elementwise_fma(ahead, Pair(slope), score);
+    return {__builtin_elementwise_fma(ahead[0], slope, score[0]),
+            __builtin_elementwise_fma(ahead[1], slope, score[1])};
   }
 };
 

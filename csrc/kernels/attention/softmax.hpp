@@ -16,6 +16,11 @@ class Softmax {
   static constexpr int kHalf = Slots::kHalf, kSlots = Slots::kSlots;
   static constexpr int kPairs = kWaveKeys * kWaveRows / arch::kLanes / 2;
   static constexpr int kBlockPairs = kPairs / kKeyBlocks;
+  // Packed float32 instructions wait until the SIMD's matrix unit is idle, whichever wave keeps it
+  // busy (docs/timing.md). With several waves two single instructions take less time. The step where
+  // a window begins stays packed: single ones need registers that are not free.
+  template <Masked kMasked>
+  static constexpr bool kApart = Shape::kWavesPerSimd > 1 && kMasked != Masked::kOutside;
 
  public:
   HK_DEVICE explicit Softmax(Logits of) : logits(of) {}
@@ -42,20 +47,24 @@ class Softmax {
 
   // Scores to weights, in three stages. The first frees the registers that the next scores take:
   // those of block 0 before the first slot, of the others by slot kChannelSteps.
+  template <Masked kMasked>
   HK_DEVICE void begin() {
-    static_for<0, kBlockPairs>([&](auto i) { exponent(i); });
+    static_for<0, kBlockPairs>([&](auto i) { exponent<kMasked>(i); });
   }
-  template <int Slot>
+  template <Masked kMasked, int Slot>
   HK_DEVICE void weigh_slot() {
     constexpr int kSpan = weights_span();
     spread<Slot, 0, kChannelSteps, kPairs - kBlockPairs>(
-        [&](auto i) { exponent(i + kBlockPairs); });
+        [&](auto i) { exponent<kMasked>(i + kBlockPairs); });
     spread<Slot, 0, kSpan, kPairs>([&](auto i) {
       exponents[i] = {__builtin_amdgcn_exp2f(exponents[i][0]),
                       __builtin_amdgcn_exp2f(exponents[i][1])};
     });
     spread<Slot, 1, kSpan, kPairs>([&](auto i) {
-      sum += exponents[i];
+      if constexpr (kApart<kMasked>)  // a chain: the compiler would pack two sums
+        sum[0] += exponents[i][0], sum[0] += exponents[i][1];
+      else
+        sum += exponents[i];
       convert<T, i.value % 4>(weights.part[0][i / 4], exponents[i]);
     });
   }
@@ -106,9 +115,14 @@ class Softmax {
       while (1 + (4 * step + 3) * span / kPairs >= kHalf + step * Slots::kChannelBlocks) --span;
     return span;
   }
+  template <Masked kMasked>
   HK_DEVICE void exponent(int i) {
     const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);
-    exponents[i] = __builtin_elementwise_fma(x, Pair(logits.factor), Pair(-maximum.offset));
+    if constexpr (kApart<kMasked>)
+      exponents[i] = {__builtin_elementwise_fma(x[0], logits.factor, -maximum.offset),
+                      __builtin_elementwise_fma(x[1], logits.factor, -maximum.offset)};
+    else
+      exponents[i] = __builtin_elementwise_fma(x, Pair(logits.factor), Pair(-maximum.offset));
   }
   template <int BlockIndex, int I>
   HK_DEVICE void bend(Block& rows, i32 last) {
@@ -116,9 +130,10 @@ class Softmax {
     // The distance goes from pair to pair: a constant for each would take scalar registers that are
     // not there.
     if constexpr (I == 0)
-      ahead = Pair{kKey, kKey + 1} - Pair(f32(last));
+      ahead[0] = kKey - f32(last);
     else
-      ahead += Pair(f32(Tiles::key(2 * I, 0) - Tiles::key(2 * I - 2, 0)));
+      ahead[0] += f32(Tiles::key(2 * I, 0) - Tiles::key(2 * I - 2, 0));
+    ahead[1] = ahead[0] + 1;
     const Pair bent = logits(pair(rows, I), ahead);
     rows[2 * I] = bent[0];
     rows[2 * I + 1] = bent[1];

@@ -111,7 +111,7 @@ class AttentionWave {
       fragments.template load_ahead<kThis, kNext, slot.value>();
     };
     const auto weights = [&](auto slot) {
-      if constexpr (kThis) softmax.template weigh_slot<slot.value>();
+      if constexpr (kThis) softmax.template weigh_slot<kMasked, slot.value>();
     };
     const auto copies = [&](auto slot) {
       rise<slot.value>();
@@ -129,7 +129,7 @@ class AttentionWave {
 
     if constexpr (kThis) {
       if (__builtin_expect(softmax.has_risen(), false)) softmax.rescale(output);
-      softmax.begin();
+      softmax.template begin<kMasked>();
       fence_schedule();
     }
     if constexpr (!kNext && kLate) {  // whose barrier comes before later loads are waited for

@@ -5,12 +5,15 @@
 //   gemv_*   a weight times one row (traffic/gemv.hpp)
 //   decode   attention of one token a request over a paged cache (traffic/decode.hpp)
 //   cast_mxfp8, rotary, layernorm (traffic/elementwise.hpp)
+//   rmsnorm, cast_row: rows of any length, and the same with non-temporal loads; add
+//   (traffic/rows.hpp)
 //
 // Loads are of 16 bytes a lane, and those of the next step are in flight while one is computed. See
 // hk/args/traffic.hpp for arguments, hk_backend/lab/timing/traffic.py for the figures.
 #include "traffic/decode.hpp"
 #include "traffic/elementwise.hpp"
 #include "traffic/gemv.hpp"
+#include "traffic/rows.hpp"
 
 HK_ARCHES(gfx950);
 
@@ -37,3 +40,18 @@ TRAFFIC(decode, 2, 16512, "decode", Decode);
 TRAFFIC(cast_mxfp8, 8, 0, "cast", Cast);
 TRAFFIC(rotary, 8, 0, "rotary", Rotary);
 TRAFFIC(layernorm, 4, 0, "norm", Norm);
+
+#define ROWS(name, kernel, parts)                                                \
+  namespace hk::traffic {                                                        \
+  using name##_##parts##_kept = kernel<parts, false>;                            \
+  using name##_##parts##_past = kernel<parts, true>;                             \
+  }                                                                              \
+  TRAFFIC(name##_##parts, parts == 8 ? 4 : 8, 16, "row", name##_##parts##_kept); \
+  TRAFFIC(name##_##parts##_streamed, parts == 8 ? 4 : 8, 16, "row", name##_##parts##_past)
+ROWS(rmsnorm, RowNorm, 2);
+ROWS(rmsnorm, RowNorm, 4);
+ROWS(rmsnorm, RowNorm, 8);
+ROWS(cast_row, RowCast, 2);
+ROWS(cast_row, RowCast, 4);
+ROWS(cast_row, RowCast, 8);
+TRAFFIC(add, 8, 0, "add", Add);

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from hk_backend.lab.timing.hardware.errors import Errors, Pair
     from hk_backend.lab.timing.hardware.replay import Beside
 
-OWN = ("hbm", "infinity-cache")
-"""Places of a workgroup's own data, for `--own-data`."""
+OWN = ("nearest", "l2", "infinity-cache", "hbm")
+"""Places of a workgroup's own data, for `--own-data`; `nearest`: the nearest that holds them."""
 KEPT_PARTS = 4
 """Parts of a folder's path that name a trace: kernel, viewer, size, dispatch."""
 
@@ -49,6 +49,7 @@ def replay_traces(
 
     Raises `typer.Exit`, `typer.BadParameter`.
     """
+    from hk_backend import _emulator
     from hk_backend.lab.timing.hardware.dispatch import DispatchError, read
     from hk_backend.lab.toolchain.compiler import ToolchainError
 
@@ -59,13 +60,16 @@ def replay_traces(
     for path, option in ((picture, "--picture"), (extract, "--measure")):
         if path and not path.parent.is_dir():
             raise typer.BadParameter(f"{path.parent} is not a folder", param_hint=option)
-    try:
-        parameters = _parameters(arch, changes, own_data)
+    try:  # before the traces are read
+        _emulator.TimingParameters(arch, dict(changes))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--arch") from None
     with errors.in_one_line(progress, DispatchError, ToolchainError, OSError):
         read_ones = [(folder, read(folder)) for folder in folders]
-        replayed = [_replayed(str(f), dispatch, arch, parameters) for f, dispatch in read_ones]
+        replayed = [
+            _replayed(str(f), dispatch, arch, _parameters(dispatch, arch, changes, own_data))
+            for f, dispatch in read_ones
+        ]
         files = _draw(replayed[0], picture) if picture else []
         measured = _extract(replayed, arch, extract) if extract else {}
     if as_json:
@@ -83,15 +87,19 @@ def replay_traces(
 
 
 def _parameters(
-    arch: str, changes: Mapping[str, float], own_data: str
+    dispatch: Dispatch, arch: str, changes: Mapping[str, float], own_data: str
 ) -> _emulator.TimingParameters:
     from hk_backend import _emulator
-    from hk_backend.lab.timing.hardware.assumed import in_infinity_cache
+    from hk_backend.lab.timing.hardware import assumed
 
     plain = _emulator.TimingParameters(arch, dict(changes))
-    if own_data == "hbm":
-        return plain
-    return _emulator.TimingParameters(arch, {**in_infinity_cache(plain), **changes})
+    places: dict[str, Mapping[str, float]] = {
+        "nearest": assumed.resident(dispatch, plain),
+        "l2": assumed.in_l2(plain),
+        "infinity-cache": assumed.in_infinity_cache(plain),
+        "hbm": {},
+    }
+    return _emulator.TimingParameters(arch, {**places[own_data], **changes})
 
 
 def _replayed(

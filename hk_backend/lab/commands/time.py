@@ -96,7 +96,10 @@ TraceFolders = Annotated[
 ]
 OwnData = Annotated[
     str,
-    typer.Option(help="For --trace: where a workgroup's own data lie, infinity-cache or hbm."),
+    typer.Option(
+        help="For --trace: where a workgroup's own data lie: l2, infinity-cache, hbm, or in the "
+        "nearest that holds them."
+    ),
 ]
 Clocked = Annotated[
     int, typer.Option(min=0, help="For --explain: how many candidates the model times.")
@@ -119,7 +122,7 @@ def time(
     head_size: HeadSize = 128,
     clocked: Clocked = 0,
     trace: TraceFolders = None,
-    own_data: OwnData = "infinity-cache",
+    own_data: OwnData = "nearest",
     as_json: JsonFlag = False,
 ) -> None:
     """Model how long a kernel takes on a GPU, what bounds it, and where its clocks go.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hk_backend.lab.timing.l2 import Operands
+
 if TYPE_CHECKING:
     from hk_backend import _emulator
 
@@ -43,6 +45,8 @@ class Launch:
     bytes: float = 0.0
     """Fewest bytes that the launch must move to and from memory."""
     keep_alive: Any = field(default=None, repr=False)
+    operands: Operands | None = field(default=None, repr=False)
+    """Operands that workgroups of one XCD share; None: the L2's share of them is a parameter."""
 
     def run(self, seed: int = 0) -> _emulator.Report:
         """Executes all workgroups in the emulator, with every check on."""

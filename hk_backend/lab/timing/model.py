@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hk_backend.lab.timing.compute_unit import run_each, totals, whole_device
+from hk_backend.lab.timing.infinity_cache import with_write_backs
+from hk_backend.lab.timing.l2 import hit_rate
 from hk_backend.lab.timing.launch import Traced
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class Modelled:
     active: int
     """Number of CUs that have workgroups."""
     parameters: _emulator.TimingParameters = field(repr=False)
+    charged: _emulator.TimingParameters = field(repr=False)
+    """The parameters of the replay, with this launch's hits of the L2 and lines it displaces."""
 
     @property
     def flops_per_second(self) -> float:
@@ -76,18 +80,22 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
     workgroups, units = len(traced.launch.work), int(parameters["compute_units"])
     active = min(units, workgroups)
     resident = min(resident, -(-workgroups // units))
+    own = dict(with_write_backs(traced, parameters))
+    if traced.launch.operands is not None and "l2_hits" not in (changes or {}):
+        own["l2_hits"] = hit_rate(traced.launch.operands, resident, parameters)
+    charged = _emulator.TimingParameters(arch, {**(changes or {}), **own})
     # with few workgroups it matters which ones share a CU
     few = resident > 1 and workgroups <= FEW_ROUNDS * units * resident
 
     clock = parameters["clock"] * parameters["clock_loaded"]
     for _ in range(3):  # the clock depends on the load, and bytes per clock depend on the clock
-        runs = run_each(traced, parameters, resident, active, clock)
+        runs = run_each(traced, charged, resident, active, clock)
         lengths = {work: run.length for work, run in sorted(runs.items())}
         every = np.interp(traced.launch.work, list(lengths), list(lengths.values()))
         schedule = _emulator.schedule(every, resident, parameters)
         # one CU may exceed its share of the memory's rate for a while; all CUs together never do
         last, all_busy = (
-            whole_device(traced, schedule.places, resident, parameters, clock)
+            whole_device(traced, schedule.places, resident, charged, clock)
             if few
             else (schedule.clocks, totals(runs, traced.launch.work))
         )
@@ -115,4 +123,5 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         times=[run.time for run in runs.values()],
         active=active,
         parameters=parameters,
+        charged=charged,
     )

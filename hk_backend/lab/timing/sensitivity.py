@@ -67,11 +67,12 @@ def effects(
 ) -> list[Effect]:
     """Effects of the unsure parameters that `changes` does not set, the largest first.
 
-    Effects below `LEAST` are left out.
+    Left out are effects below `LEAST`, and `l2_hits` where the launch's operands tell it.
     """
     arch = traced.launch.machine.arch
     base = model.time(traced, changes).microseconds
-    unsure = [p for p in table(arch) if p.certainty in UNSURE and p.name not in changes]
+    given = {*changes, *(("l2_hits",) if traced.launch.operands is not None else ())}
+    unsure = [p for p in table(arch) if p.certainty in UNSURE and p.name not in given]
     ends = [(p.name, end) for p in unsure for end in (p.low, p.high) if end != p.value]
 
     def ratio(end: tuple[str, float]) -> float:

@@ -108,7 +108,7 @@ def timeline(report: Report) -> Timeline:
     run = run_one(
         report.traced,
         group.trace,
-        modelled.parameters,
+        modelled.charged,
         modelled.resident,
         modelled.active,
         modelled.clock_ghz,

@@ -79,7 +79,7 @@ def longest(traced: Traced, modelled: Modelled) -> Workgroup:
 
     trace = traced.work.index(max(traced.work))
     run = run_one(
-        traced, trace, modelled.parameters, modelled.resident, modelled.active, modelled.clock_ghz
+        traced, trace, modelled.charged, modelled.resident, modelled.active, modelled.clock_ghz
     )
     waves = -(-traced.launch.block // LANES)
     share = 1 / (waves * len(run.time.workgroups))

@@ -58,11 +58,7 @@ def hipkittens() -> dict[tuple[str, int], float]:
     }
 
 
-def test_the_error_of_attention_and_gemm() -> None:
-    assert round(rms(hipkittens().values()), 2) == error_of("attention_prefill") == error_of("gemm")
-
-
-def test_the_document_tells_figures_that_parameters_were_chosen_on_from_the_others() -> None:
+def test_the_error_is_the_larger_of_figures_that_parameters_were_chosen_on_and_the_others() -> None:
     sizes = {"gemm": (2048, 4096, 8192), "attention": (1024, 2048, 4096, 8192)}
     chosen, others = [], []
     for (panel, size), error in hipkittens().items():
@@ -73,6 +69,8 @@ def test_the_document_tells_figures_that_parameters_were_chosen_on_from_the_othe
     assert f"Their rms error is {rms(chosen):.1%}." in said
     assert f"The other {len(others)} " in said
     assert f"{rms(others):.1%}, the largest {max(map(abs, others)):.0%}." in said
+    stated = round(max(rms(chosen), rms(others)), 2)
+    assert stated == error_of("attention_prefill") == error_of("gemm")
 
 
 TARGETS = {target.name: target for target in traffic.TARGETS}
@@ -89,9 +87,13 @@ def modelled(name: str) -> float:
 
 
 def test_the_error_of_what_memory_bounds() -> None:
-    found = rms(modelled(name) / target.published - 1 for name, target in TARGETS.items())
+    found = rms(
+        modelled(name) / target.published - 1 for name, target in TARGETS.items() if target.counted
+    )
     assert round(found, 2) == error_of("traffic")
-    assert f"twenty memory-bound figures the rms error is {found:.1%}" in " ".join(DOCUMENT.split())
+    assert f"rms error of the twelve memory-bound figures is {found:.1%}" in " ".join(
+        DOCUMENT.split()
+    )
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -43,9 +43,10 @@ def test_waits_are_named_by_what_is_slow() -> None:
     base, slow = workgroup(*launch), workgroup(*launch, lds_latency=2000)
     assert slow.wave_clocks.stalls["lds"] > 5 * base.wave_clocks.stalls["lds"]
     slow = workgroup(*launch, infinity_cache_latency=90000, hbm_latency=90000)
-    # one wave waits for its copy, the others at the barrier for that wave
+    # one wave waits for its copy, the others at the barrier for that wave; the rest is the address
+    # path's, behind whose loads a wave stalls before it comes to its wait
     memory = slow.wave_clocks.stalls["vector memory"] + slow.wave_clocks.stalls["barrier"]
-    assert memory > 0.8 * slow.wave_clocks.total
+    assert memory > 0.7 * slow.wave_clocks.total
 
 
 # --- which parameters a figure depends on ---------------------------------------------------------
@@ -134,7 +135,8 @@ def hand_made(units: dict[str, float], **changes: float) -> Modelled:
     values: dict[str, Any] = {
         "microseconds": 100.0, "stream_microseconds": 100.0, "clock_ghz": 2.0, "clocks": 2e5,
         "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, "active": 256,
-        "parameters": _emulator.TimingParameters("gfx950"), **changes,
+        "parameters": _emulator.TimingParameters("gfx950"),
+        "charged": _emulator.TimingParameters("gfx950"), **changes,
     }  # fmt: skip
     return Modelled(arch="gfx950", unit_share=units, lengths={}, times=[], **values)
 

@@ -58,6 +58,23 @@ struct NormArgs {
   u32 drop;                   // of 2^16 elements dropped on average: those with a hash below it
 };
 
+// RMSNorm of rows (out: bf16 [rows, channels]), or their conversion to E4M3 with a scale for each.
+struct RowArgs {
+  const void* x;       // bf16 [rows, channels]
+  const void* weight;  // RMSNorm: bf16 [channels]
+  void* out;
+  void* scales;  // conversion: f32 [rows]
+  i32 rows;
+  i32 channels;  // a multiple of 8, up to 16384
+};
+
+// out = x + y.
+struct AddArgs {
+  const void *x, *y;  // f32 [count]
+  void* out;          // f32 [count]
+  i32 count;          // a multiple of 1024
+};
+
 constexpr Workgroups workgroups(const GemvArgs& args, TileSize) { return {args.n / 16}; }
 constexpr Workgroups workgroups(const DecodeArgs& args, TileSize) {
   return {i64(args.batch) * args.kv_heads * args.splits};
@@ -65,5 +82,7 @@ constexpr Workgroups workgroups(const DecodeArgs& args, TileSize) {
 constexpr Workgroups workgroups(const CastArgs& args, TileSize) { return {args.count / 4096}; }
 constexpr Workgroups workgroups(const RotaryArgs& args, TileSize) { return {args.rows / 32}; }
 constexpr Workgroups workgroups(const NormArgs& args, TileSize) { return {args.rows / 4}; }
+constexpr Workgroups workgroups(const RowArgs& args, TileSize) { return {args.rows}; }
+constexpr Workgroups workgroups(const AddArgs& args, TileSize) { return {args.count / 1024}; }
 
 }  // namespace hk

@@ -75,6 +75,7 @@ def _compute_unit(
         clock_ghz=dispatch.clock_ghz or CLOCK_GHZ,
         events_within=ALWAYS,
         places=places,
+        cold=True,
     )
     events = _by_wave(_emulator.wave_events(trace, time))
     for number, waves in enumerate(workgroups):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.lab.timing.l2 import Operands
 from hk_backend.lab.timing.launch import Launch
 
 PERIOD = 1_000_003
@@ -65,13 +66,14 @@ def launch_of(
     samples: Sequence[int],
     flops: float = 0.0,
     moved: float | None = None,
+    operands: Operands | None = None,
 ) -> Launch:
     """The launch of a kernel on an emulated machine with these buffers.
 
     Args:
         arrays: buffers by the struct's pointer fields; other pointers are null.
         numbers: values of the other fields.
-        work, samples, flops: fields of `Launch`.
+        work, samples, flops, operands: fields of `Launch`.
         moved: fewest bytes that the launch must move; None: all of the buffers.
 
     Raises:
@@ -100,4 +102,5 @@ def launch_of(
         flops,
         float(sum(array.nbytes for array in arrays.values())) if moved is None else moved,
         keep_alive=arrays,
+        operands=operands,
     )

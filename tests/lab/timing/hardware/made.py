@@ -34,7 +34,7 @@ loop:
   buffer_load_dwordx4 v[20:23], v10, s[8:11], 0 offen
   v_exp_f32_e32 v1, v1
   v_add_f32_e32 v2, v1, v1
-  ds_write_b128 v10, v[4:7]
+  ds_write_b128 v10, v[20:23]
   s_waitcnt lgkmcnt(0)
   s_barrier
   ds_read_b128 v[4:7], v10
@@ -64,6 +64,8 @@ MEASURED = {
     "packed_after_matrix": 20.0,
 }
 """Parameters of the made trace, unlike the model's own."""
+WARM = {"scalar_cold": 0.0, "l2_latency": 300.0}
+"""The scalar cache has the made launch's arguments, and the loop waits for the L2 most."""
 WAITS = ("s_waitcnt", "s_barrier")
 """Instructions whose clocks are all stall."""
 FIRST = 1000
@@ -88,7 +90,7 @@ def made(folder: Path, changes: Mapping[str, float]) -> Path:
     begins = [Wave(0, simd, 0, FIRST + 4 * simd, 0, _unclocked(issued, FIRST + 4 * simd))
               for simd in range(4)]  # fmt: skip
     dispatch = Dispatch("made", lines, begins, 2.0)
-    parameters = _emulator.TimingParameters(ARCH, dict(changes))
+    parameters = _emulator.TimingParameters(ARCH, {**WARM, **changes})
     besides = list(replay(dispatch, kernel_of(lines, ARCH, compiler.find()), parameters))
     folder.mkdir()
     (folder / "code.json").write_text(json.dumps({"code": rows, "version": "made"}))

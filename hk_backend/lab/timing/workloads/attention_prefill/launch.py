@@ -18,6 +18,7 @@ from hk_backend.kernels.row_sources import (
     block_reciprocal,
     group_arguments,
 )
+from hk_backend.lab.timing.l2 import Operands
 from hk_backend.lab.timing.launch import Launch, spread
 from hk_backend.lab.timing.workloads import buffers
 from hk_backend.lab.timing.workloads.attention_prefill.shape import ELEMENT, Shape, block_size_for
@@ -59,9 +60,10 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     samples = _with_neighbours(spread(work), dealt, shape)
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     work_done = shape.flops(head_size), shape.bytes(head_size, stored)
-    return buffers.launch_of(
-        entry, arrays, _numbers(entry, shape, arrays), work, samples, *work_done
-    )
+    numbers = _numbers(entry, shape, arrays)
+    key_bytes = 2.0 * entry.tile.columns * head_size * stored
+    operands = Operands(dealt.keys[:, None], dealt.tiles[:, None] * key_bytes)
+    return buffers.launch_of(entry, arrays, numbers, work, samples, *work_done, operands=operands)
 
 
 def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:
