@@ -32,7 +32,7 @@ LAYERS = {
     "fp8 static": Linear("fp8_e4m3fn", "tensor", "channel", static=True),
 }
 SPLIT = LAYERS["split"]
-WIDER = SPLIT.but(m=33, n=300)
+WIDER = SPLIT.but(m=33, n=600)
 """A wider problem, whose splits leave more sums."""
 
 

@@ -309,7 +309,7 @@ KERNELS = tuple(
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize(
     ("compute_units", "wrong", "rows"),
-    [(24, set(), 128), (64, set(), 64), (24, {128}, 64), (1, set(TILES), 0)],
+    [(20, set(), 128), (64, set(), 64), (20, {128}, 64), (1, set(TILES), 0)],
 )
 def test_the_tile_that_is_planned_of_those_that_pass_their_self_check(
     compute_units: int,
