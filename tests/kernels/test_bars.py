@@ -132,7 +132,7 @@ SHARING = [
 
 @pytest.mark.parametrize("entry", of_some_kinds("packed", 10, {e.name: [e] for e in SHARING}))
 def test_no_packed_float32_instruction_waits_in_the_steady_loop(entry: KernelEntry) -> None:
-    """It would wait until the SIMD's matrix unit is idle (docs/timing.md)."""
+    """Such an instruction waits until the SIMD's matrix unit is idle (docs/timing.md)."""
     found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     names = [instruction.mnemonic for instruction in found.loop.always]

@@ -1,4 +1,4 @@
-"""What it costs a launch that its reads displace lines of others from the Infinity Cache to HBM.
+"""HBM time of a launch whose reads displace dirty lines of others from the Infinity Cache.
 
 A benchmark that overwrites its caches before each launch leaves the Infinity Cache full of dirty
 lines. Loads take lines of it, non-temporal ones do not. The first lines taken are clean.
