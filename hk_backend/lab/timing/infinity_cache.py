@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Traffic(NamedTuple):
-    """Bytes of a launch that pass the L2s. `streamed`: those read by non-temporal loads."""
+    """Bytes of a launch that no other traced workgroup touches: shared operands displace nothing.
+
+    `streamed`: those read by non-temporal loads.
+    """
 
     read: float
     streamed: float

@@ -1,6 +1,6 @@
-"""How much of what an XCD's workgroups share its L2 holds, from the order of the grid.
+"""Share of attention's keys that an XCD's L2 holds for its workgroups, by the grid's order.
 
-Workgroups that run at once read operands from beginning to end: the keys of a head, or rows of A.
+Workgroups that run at once read operands, the keys of a head, from beginning to end.
 One that reads an operand finds what another read shortly before. How shortly follows from the L2's
 size and the number of operands in flight. Workgroups begin in step and fall out of it from round to
 round; in the end each is somewhere else in its operand.

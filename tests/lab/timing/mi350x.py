@@ -1,8 +1,8 @@
 """Published times of rows of norms, casts and sums on an MI350X, and our kernels of their traffic.
 
-mi350x.csv has the median of the fastest correct library at each shape, of the 781 shapes in
-github.com/jhinpan/flydsl-kernel-profiling-lib (bce529c, benchmarks/examples): those of at least 17
-us with 1024 to 16384 channels that fill whole loads. Rows of float32 count as twice as many
+mi350x.csv has the median of the fastest correct library at 67 of the 781 shapes in
+github.com/jhinpan/flydsl-kernel-profiling-lib (bce529c, benchmarks/examples). They take at least 17
+us, and have 1024 to 16384 channels in whole loads. Rows of float32 count as twice as many
 channels. A launch is replayed from a graph after 256 MiB were overwritten.
 """
 
