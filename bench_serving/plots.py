@@ -27,6 +27,8 @@ PEERS = {
     "HipKittens": "C0",
     "AITER": "C1",
     "AITER assembly": "C1",
+    "FlyDSL": "C5",
+    "OPUS": "C6",
     "hipBLASLt": "C4",
     "CK": "C2",
     "Triton": "C9",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hk_backend.lab.bench.gemm.published import BF16_SQUARES
@@ -11,11 +11,13 @@ from hk_backend.lab.timing.workloads.attention_prefill.shape import batch
 from hk_backend.lab.timing.workloads.gemm import square
 
 HIPKITTENS = "HipKittens' repository (analysis/attn/fwd, analysis/bf16_gemm; November 2025)"
+OPUS = "OPUS: opus_attn in carlushuang/gcnasm (September 2026)"
 AITER = "AITER's own table of its assembly kernel"
+FLYDSL = "FlyDSL's pull request 919 (September 2026)"
 SIZES = (1024, 2048, 4096, 8192, 16384)
 
 Rates = tuple[int, ...]
-"""TFLOP/s at each of `SIZES`, or at the first ones; causal attention counts half of the work."""
+"""TFLOP/s at each of a panel's sizes, or at the first ones; causal work counts half."""
 
 
 class Panel(NamedTuple):
@@ -42,12 +44,13 @@ def _attention(
     source: str,
     causal: bool = True,
     modelled: Rates = (),
+    sizes: Sequence[int] = SIZES,
     **rates: Rates,
 ) -> Panel:
     """A panel of attention; `heads`, as in `b16 64/8`: 16 requests, 64 query heads, 8 KV heads."""
     size, _, counts = heads.partition(" ")
     query_heads, kv_heads = map(int, counts.split("/"))
-    lengths = SIZES[: max(map(len, rates.values()))]
+    lengths = sizes[: max(map(len, rates.values()))]
     requests = int(size.removeprefix("b"))
     shapes = {n: batch(requests, n, query_heads, kv_heads, causal) for n in lengths}
     facts: dict[str, str | int] = {"dtype": "bf16", "head_size": head_size}
@@ -59,19 +62,21 @@ def _attention(
 
 PANELS = (
     _attention(
-        "d128 causal", 128, "b16 64/8", HIPKITTENS,
+        "d128 causal", 128, "b16 64/8", f"{HIPKITTENS}; {OPUS}",
         HipKittens=(718, 933, 1085, 1216, 1259),
         modelled=(689, 918, 1103, 1227, 1297),
         AITER=(715, 941, 1101, 1205, 1246),
+        OPUS=(721, 930, 1118, 1207, 1252),
         CK=(603, 701, 813, 866, 889),
         Triton=(157, 249, 368, 594, 794),
         PyTorch=(159, 353, 499, 705, 789),
     ),
     _attention(
-        "d128 full", 128, "b16 64/8", HIPKITTENS, causal=False,
+        "d128 full", 128, "b16 64/8", f"{HIPKITTENS}; {OPUS}", causal=False,
         HipKittens=(1000, 1154, 1262, 1298, 1326),
         modelled=(1044, 1196, 1285, 1333, 1359),
         AITER=(1032, 1152, 1231, 1281, 1291),
+        OPUS=(1020, 1178, 1227, 1265, 1275),
         CK=(788, 826, 877, 896, 896),
         Triton=(828, 906, 968, 994, 990),
         PyTorch=(468, 625, 610, 841, 879),
@@ -140,6 +145,10 @@ PANELS = (
     ),
     _attention(
         "d128 causal", 128, "b1 32/8", AITER, AITER_assembly=(233, 577, 949, 1248)
+    ),
+    _attention(
+        "d128 full", 128, "b1 64/64", FLYDSL, causal=False, sizes=(16384, 65536, 131072),
+        FlyDSL=(1318, 1329, 1327), AITER_assembly=(1252, 1256, 1224),
     ),
     Panel(
         "gemm bf16", "gemm", {"a": "bf16", "b": "bf16"}, {n: square(n) for n in SIZES}, HIPKITTENS,

@@ -62,17 +62,21 @@ def explain(
     if head_size not in CLOCK.attention:
         there = " or ".join(map(str, CLOCK.attention))
         raise ValueError(f"head size {head_size}; valid: {there}")
-    family = _kernels(kernels, head_size, _mask(shape))
-    of = (
-        attention.launch_sizes(family[0], shape),
-        compute_units,
-        [kernel.tile.rows for kernel in family],
-    )
-    chosen = choose(*of)
-    every = sorted(choices(*of), key=lambda each: (each != chosen, each.microseconds))
-    clock = partial(_clock, kernels, shape, head_size)
+    every = ways(kernels, shape, head_size, compute_units)
+    clock = partial(microseconds, kernels, shape, head_size)
     found = rivals(every, _facts, clock, clocked, say)
     return AttentionExplanation(shape, head_size, compute_units, found)
+
+
+def ways(
+    kernels: Catalogue, shape: attention.Shape, head_size: int, compute_units: int
+) -> list[Choice]:
+    """All ways to deal a step: the planner's choice, then the others by their planned times."""
+    family = _kernels(kernels, head_size, _mask(shape))
+    sizes = [kernel.tile.rows for kernel in family]
+    of = attention.launch_sizes(family[0], shape), compute_units, sizes
+    chosen = choose(*of)
+    return sorted(choices(*of), key=lambda each: (each != chosen, each.microseconds))
 
 
 def _facts(of: Choice) -> Facts:
@@ -98,8 +102,11 @@ def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
     return _there(kernels.alternatives(OPERATOR, **of))
 
 
-def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:
-    """Microseconds of all launches of one way, one after the other in a stream."""
+def microseconds(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:
+    """Modelled time of all launches of one way, one after the other in a stream.
+
+    Raises `RuntimeError` if the emulator cannot execute a kernel to its end.
+    """
     from hk_backend.lab.timing.launch import trace
     from hk_backend.lab.timing.model import time
 

@@ -14,6 +14,8 @@ AITER_BF16 = "its tuned table of BF16 layers"
 AITER_BLOCKS = "its published peak with 128x128 blocks"
 SQUARES = "HipKittens' tables of M = N = K (November 2025)"
 UNSCALED = f"{SQUARES}, FP8 without scales"
+FLYDSL_ROWS = "its pull request 714 (September 2026)"
+OPUS_BLOCKS = "opus_gemm in carlushuang/gcnasm (September 2026), float32 output"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,12 @@ STOCK: tuple[Stock, ...] = (
     Stock("bf16", 10240, 8192, "AITER", AITER_BF16, {1: 33.6}, {256: 666}),
     *(each for name, of in BF16_SQUARES.items() for each in _squares("bf16", name, SQUARES, *of)),
     *_squares("fp8_tensor", "hipBLASLt", UNSCALED, 205, 1173, 2749, 3233, 3293),
+    *_squares("fp8_tensor", "HipKittens", UNSCALED, 270, 1054, 2741, 3327, 3378),
+    Stock("fp8_channel", 8192, 8192, "FlyDSL", FLYDSL_ROWS, tflops={8192: 2907}),
+    Stock("fp8_channel", 16384, 16384, "FlyDSL", FLYDSL_ROWS, tflops={16384: 3441}),
     Stock("fp8_block", 8192, 8192, "AITER", AITER_BLOCKS, tflops={8192: 2340}),
+    Stock("fp8_block", 4096, 4096, "OPUS", OPUS_BLOCKS, tflops={4096: 2238}),
+    Stock("fp8_block", 8192, 8192, "OPUS", OPUS_BLOCKS, tflops={8192: 2710}),
 )
 
 
