@@ -16,10 +16,20 @@ class GemmWave {
   static constexpr int kBlocks = kRowBlocks * kColumnBlocks, kParts = Shape::kParts;
   // LDS reads of a part, copies of a step.
   static constexpr int kReads = kRowBlocks * Format::kPiecesA + kColumnBlocks * Format::kPiecesW;
-  static constexpr int kCopiesA = ActivationStream<Shape>::kCopies,
-                       kCopiesOfTiles = kCopiesA + WeightStream<Shape>::kCopies,
-                       kCopies = kCopiesOfTiles + StepScales<Shape>::kCopies;
-  static constexpr int kFirstCopySlot = kBlocks / 3, kReadSlots = 1;
+  static constexpr int kScaleCopies = StepScales<Shape>::kCopies,
+                       kCopiesA = ActivationStream<Shape>::kCopies,
+                       kCopiesW = WeightStream<Shape>::kCopies,
+                       kCopies = kScaleCopies + kCopiesA + kCopiesW;
+  // Slots: what runs beside one matrix instruction. Reads of a part are spread over most of its
+  // slots, since the LDS takes few at once. Copies are spread over half a step, since a CU takes
+  // few at once, too; their slots are counted from where a step's last part begins. The other half
+  // is for the latency of the last one. Small tiles wait for memory most: they copy at once.
+  static constexpr int kReadSlots = kBlocks * 3 / 4;
+  static constexpr int kFirstCopySlot = kBlocks > 2, kCopySlots = kParts * kBlocks / 2;
+  // Copies that start before the next step does.
+  static constexpr int kEarlyCopies =
+      min(kCopies, ceil_div((kBlocks - kFirstCopySlot) * kCopies, kCopySlots));
+  static_assert(kScaleCopies <= kEarlyCopies, "the next step loads the scales after these");
 
  public:
   ResultTile<Shape::kWaveColumns, Shape::kWaveRows> result;  // C^T
@@ -41,13 +51,15 @@ class GemmWave {
   // `steps` from the first one on; `bytes` of A's rows are left where the last one begins.
   HK_DEVICE void run(i32 steps, i32 bytes) {
     static_for<0, Shape::kStages>([&](auto i) {
-      static_for<0, kCopies>(
-          [&](auto copy) { start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i)); });
+      constexpr int kHere = i + 1 < Shape::kStages ? kCopies : kEarlyCopies;
+      static_for<0, kHere>([&](auto copy) { start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i)); });
     });
+    a_.ring.start_at(0);
+    w_.ring.start_at(0);
     clear(result);
     scales_.clear();
     if (steps > 0) {
-      wait_copies<(Shape::kStages - 1) * kCopies>();
+      wait_copies<(Shape::kStages - 2) * kCopies + kEarlyCopies>();
       barrier();
       Part parts[2];
       const auto a_rows = a_.reader.at(a_.ring.tile());
@@ -79,15 +91,14 @@ class GemmWave {
   Lane lane_;
 
   // Multiplies the parts of a step, each while the next one is read; the last one while the next
-  // step's first is. Between the two all waves have read this step, and have copied the next one.
+  // step's first is. Between the two all waves have read this step, and have copied the next one:
+  // from there on, and into the next step, they copy a later one to where this one was.
   template <bool kLast>
   HK_DEVICE void step(Part (&parts)[2], i32 bytes) {
     static_for<0, kParts>([&](auto part) {
       constexpr bool kBegins = part == 0, kEnds = part + 1 == kParts;
       Part& now = parts[part % 2];
       Part& next = parts[(part + 1) % 2];
-      const TileA free_a = a_.ring.tile();
-      const TileW free_w = w_.ring.tile();
       if constexpr (kEnds && !kLast) {
         a_.ring.advance();
         w_.ring.advance();
@@ -118,9 +129,10 @@ class GemmWave {
                   [&](auto read) { load_piece<read, kEnds ? 0 : part + 1>(next, a_rows, w_rows); });
           },
           [&](auto slot) {
-            if constexpr (kEnds && !kLast)
-              spread<slot, kFirstCopySlot, kBlocks - kFirstCopySlot, kCopies>(
-                  [&](auto copy) { start_copy<copy>(free_a, free_w); });
+            constexpr int kSlot = (part + 1) % kParts * kBlocks + slot;
+            if constexpr (!kLast)
+              spread<kSlot, kFirstCopySlot, kCopySlots, kCopies>(
+                  [&](auto copy) { start_copy<copy>(a_.ring.free_tile(), w_.ring.free_tile()); });
           });
     });
   }
@@ -128,14 +140,15 @@ class GemmWave {
   // Starts the `Copy`th copy of a step.
   template <int Copy>
   HK_DEVICE void start_copy(TileA a, TileW w) {
-    if constexpr (Copy < kCopiesA) {
-      copy_piece<Copy>(a, a_.stream);
-      if constexpr (Copy + 1 == kCopiesA) a_.stream.advance();
-    } else if constexpr (Copy < kCopiesOfTiles) {
-      copy_piece<Copy - kCopiesA>(w, w_.stream);
-      if constexpr (Copy + 1 == kCopiesOfTiles) w_.stream.advance();
+    constexpr int kOfA = Copy - kScaleCopies, kOfW = kOfA - kCopiesA;
+    if constexpr (kOfA < 0) {
+      scales_.template start_copy<Copy>();
+    } else if constexpr (kOfW < 0) {
+      copy_piece<kOfA>(a, a_.stream);
+      if constexpr (kOfA + 1 == kCopiesA) a_.stream.advance();
     } else {
-      scales_.template start_copy<Copy - kCopiesOfTiles>();
+      copy_piece<kOfW>(w, w_.stream);
+      if constexpr (kOfW + 1 == kCopiesW) w_.stream.advance();
     }
   }
 
