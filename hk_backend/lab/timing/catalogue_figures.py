@@ -1,7 +1,7 @@
 """Writes the modelled figures of every kernel (hk_backend/kernels/modelled.json), after a build.
 
     make modelled
-    python -m hk_backend.lab.timing.catalogue_figures
+    python -m hk_backend.lab.timing.catalogue_figures [--changed]
 
 The figures of a kernel hold for its code: after a build they are gone for those that changed.
 """
@@ -24,6 +24,7 @@ from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.toolchain.modelled import (
     ModelledFigures,
     ModelledLaunch,
+    modelled_figures,
     write_modelled,
 )
 
@@ -60,12 +61,15 @@ def of_all(
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.lab.timing.catalogue_figures")
-    parser.parse_args(argv)
+    of_changed = "only kernels whose code has changed; right if the clock has not"
+    parser.add_argument("--changed", action="store_true", help=of_changed)
+    only_changed = parser.parse_args(argv).changed
     every = [entry for arch in arches() for entry in catalogue(arch).kernels]
-    found: dict[KernelEntry, ModelledFigures] = {}
-    for entry, own in of_all(every, len(os.sched_getaffinity(0))):
+    found = {entry: modelled_figures(entry) if only_changed else {} for entry in every}
+    wanted = [entry for entry, own in found.items() if not own]
+    for number, (entry, own) in enumerate(of_all(wanted, len(os.sched_getaffinity(0))), 1):
         said = ", ".join(f"{name} {launch.rate} {launch.unit}" for name, launch in own.items())
-        print(f"{len(found) + 1}/{len(every)} {entry.name}: {said}", file=sys.stderr)
+        print(f"{number}/{len(wanted)} {entry.name}: {said}", file=sys.stderr)
         found[entry] = own
     write_modelled(found)
     return 0
