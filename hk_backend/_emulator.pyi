@@ -170,15 +170,17 @@ def replay(
     loop: tuple[int, int] = (0, 0),
     events_within: tuple[int, int] = (0, 0),
     places: Sequence[Sequence[tuple[int, int]]] = (),
-    cold: bool = False,
+    traced: bool = False,
+    gaps: Sequence[int] = (),
 ) -> CuTime:
     """Replay one CU, whose slots each run traced workgroups one after another.
 
     Each slot begins at its clock in `starts`, and `active` CUs share the memory. `loop`: byte
     offsets in .text. `events_within`: window of clocks in which events are kept. `places`: SIMD and
-    delay in clocks of each wave, by trace; without them waves go round the SIMDs. `cold`:
-    the launch begins with this replay, so first accesses take longer; a launch's own cost has them
-    else. Raises `ValueError` for a missing or impossible slot or place.
+    delay in clocks of each wave, by trace; without them waves go round the SIMDs. `traced`: a trace
+    of hardware is replayed, with what only happens as a launch begins, and with a limit of what is
+    in flight. `gaps`: clocks from the end of a slot's workgroup to each trace's start; without them
+    `workgroup_start`. Raises `ValueError` for a missing or impossible slot, place or gap.
     """
 
 def recorded_trace(kernel: Kernel, workgroups: Sequence[Sequence[NDArray[np.uint32]]]) -> Trace:

@@ -171,7 +171,8 @@ void bind_compute_unit(py::module_& module) {
       [](const Trace& trace, const Parameters& parameters,
          const std::vector<std::vector<uint32_t>>& slots, const std::vector<uint64_t>& starts,
          uint32_t active, double clock_ghz, std::pair<uint64_t, uint64_t> loop,
-         std::pair<uint64_t, uint64_t> events_within, const Places& places, bool cold) {
+         std::pair<uint64_t, uint64_t> events_within, const Places& places, bool traced,
+         const std::vector<uint64_t>& gaps) {
         CuWork work{&trace,
                     slots,
                     starts,
@@ -181,7 +182,11 @@ void bind_compute_unit(py::module_& module) {
                     events_within.first,
                     events_within.second,
                     wave_places(trace, places),
-                    cold};
+                    gaps,
+                    traced};
+        if (!gaps.empty() && gaps.size() != trace.workgroups.size())
+          throw std::invalid_argument("gaps: " + std::to_string(gaps.size()) + " for " +
+                                      std::to_string(trace.workgroups.size()) + " workgroups");
         if (starts.size() != slots.size())
           throw std::invalid_argument("starts: " + std::to_string(starts.size()) + " for " +
                                       std::to_string(slots.size()) + " slots");
@@ -201,7 +206,7 @@ void bind_compute_unit(py::module_& module) {
       py::arg("trace"), py::arg("parameters"), py::arg("slots"), py::arg("starts"),
       py::arg("active"), py::arg("clock_ghz"), py::arg("loop") = std::pair<uint64_t, uint64_t>(),
       py::arg("events_within") = std::pair<uint64_t, uint64_t>(), py::arg("places") = Places(),
-      py::arg("cold") = false);
+      py::arg("traced") = false, py::arg("gaps") = std::vector<uint64_t>());
   module.def("recorded_trace", &recorded, py::arg("kernel"), py::arg("workgroups"));
   module.def("instruction_times", &instruction_times, py::arg("trace"), py::arg("time"));
   module.def("unit_names", [] { return names(kUnits, &unit_name); });

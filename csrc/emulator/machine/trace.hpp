@@ -19,7 +19,8 @@ struct TraceStep {
   uint32_t instruction = 0;  // index in the program
   // LDS: phases that the access took, and the fewest that it needs; 0: not modelled.
   // Vector memory: sectors touched, and those of them that the workgroup did not touch just before
-  // and that are therefore not in its L1. Branches: `taken` is 1 or 0.
+  // and that are therefore not in its L1. Branches: `taken` is 1 or 0. Scalar memory: `taken` is the
+  // number of the cache line, of recorded traces.
   uint16_t taken = 0, needed = 0;
   uint16_t shared = 0;  // those of the `needed` sectors that other traced workgroups touch, too
 };

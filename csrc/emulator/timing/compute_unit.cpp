@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "timing/group_clock.hpp"
 #include "timing/lds_path.hpp"
 #include "timing/occupancy.hpp"
 #include "timing/scalar_path.hpp"
-#include "timing/wave_clock.hpp"
+#include "timing/simd.hpp"
 
 namespace hk::emulator::timing {
 namespace {
@@ -15,30 +16,19 @@ using P = Parameter;
 constexpr uint32_t kSlot = 4;                // clocks from one of a SIMD's issue slots to the next
 constexpr int kMostVm = 63, kMostLgkm = 15;  // largest values of the counters
 
-struct Group {
-  uint32_t running = 0, arrived = 0;
-  std::vector<std::unique_ptr<WaveClock>> waves;
-};
-
-struct Simd {
-  uint64_t vector_free = 0, matrix_free = 0;
-  std::array<uint64_t, kUnits> taken{};  // 1 + the slot in which a unit last took an instruction
-  std::vector<WaveClock*> waves;         // sorted by priority, then age
-};
-
 class ComputeUnit {
  public:
   ComputeUnit(const CuWork& work, const Parameters& parameters)
       : work_(work), parameters_(parameters), program_(work.trace->program->instructions),
         operations_(operations(*work.trace->program, parameters)),
-        memory_(parameters, work.share, time_.events), lds_(parameters, time_.events),
-        scalar_(parameters, work.cold), forward_(parameters.whole(P::matrix_forward)),
+        memory_(parameters, work.share, time_.events, work.traced), lds_(parameters, time_.events),
+        scalar_(parameters, work.traced), forward_(parameters.whole(P::matrix_forward)),
         packed_wait_(parameters.whole(P::packed_after_matrix)) {
     for (const Operation& o : operations_) time_.instructions.push_back({o.unit, 0, 0, {}});
     time_.events.from = work.events_from;
     time_.events.to = work.events_to;
     done_.resize(work.slots.size());
-    for (uint32_t s = 0; s < work.slots.size(); ++s) start_next(s, work.starts[s]);
+    for (uint32_t s = 0; s < work.slots.size(); ++s) start_next(s, 0);
   }
 
   CuTime run() {
@@ -55,12 +45,16 @@ class ComputeUnit {
   }
 
  private:
-  void start_next(uint32_t slot, uint64_t at) {
+  // Starts the next workgroup of a slot that is free from `free` on.
+  void start_next(uint32_t slot, uint64_t free) {
     if (done_[slot] == work_.slots[slot].size()) return;
-    const uint32_t trace = work_.slots[slot][done_[slot]++];
+    const uint32_t trace = work_.slots[slot][done_[slot]];
+    const uint64_t gap =
+        work_.gaps.empty() ? parameters_.whole(P::workgroup_start) : work_.gaps[trace];
+    const uint64_t at = done_[slot]++ == 0 ? work_.starts[slot] : free + gap;
     const auto& traces = work_.trace->workgroups[trace].waves;
     const uint32_t number = uint32_t(groups_.size());
-    Group& group = groups_.emplace_back();
+    GroupClock& group = groups_.emplace_back();
     time_.workgroups.push_back({trace, slot, at, 0, 0, 0, 0});
     group.running = uint32_t(traces.size());
     for (uint32_t i = 0; i < traces.size(); ++i) {
@@ -75,16 +69,10 @@ class ComputeUnit {
       wave->simd = place.simd;
       wave->wake = wave->seen = at + place.delay;
       simds_[wave->simd].waves.push_back(wave.get());
-      order(simds_[wave->simd]);
+      simds_[wave->simd].order();
       group.waves.push_back(std::move(wave));
       ++live_;
     }
-  }
-
-  static void order(Simd& simd) {
-    std::sort(simd.waves.begin(), simd.waves.end(), [](const WaveClock* a, const WaveClock* b) {
-      return a->priority != b->priority ? a->priority > b->priority : a->age < b->age;
-    });
   }
 
   void issue_slot(Simd& simd, uint64_t now) {
@@ -95,7 +83,7 @@ class ComputeUnit {
       const TraceStep& step = (*w.steps)[w.next];
       const Operation& o = operations_[step.instruction];
       Stall why{};
-      const uint64_t ready = ready_at(simd, w, o, now, why);
+      const uint64_t ready = ready_at(simd, w, step, o, now, why);
       account(w, now);
       w.why = why;
       if (ready > now) {
@@ -107,11 +95,11 @@ class ComputeUnit {
       ended |= o.role == Role::end;
     }
     if (ended) std::erase_if(simd.waves, [](const WaveClock* w) { return w->steps == nullptr; });
-    if (reorder) order(simd);
+    if (reorder) simd.order();
     while (!finished_.empty()) {
-      const uint32_t slot = finished_.back();
+      const auto [slot, free] = finished_.back();
       finished_.pop_back();
-      start_next(slot, now + parameters_.whole(P::workgroup_start));
+      start_next(slot, std::max(now, free));
     }
   }
 
@@ -136,7 +124,8 @@ class ComputeUnit {
 
   // First clock at which a wave could issue, as seen at `now`. If it is later than `now`, sets
   // `why`.
-  uint64_t ready_at(const Simd& simd, WaveClock& w, const Operation& o, uint64_t now, Stall& why) {
+  uint64_t ready_at(const Simd& simd, WaveClock& w, const TraceStep& step, const Operation& o,
+                    uint64_t now, Stall& why) {
     uint64_t ready = now;
     const auto until = [&](uint64_t clock, Stall reason) {
       if (clock <= ready) return;
@@ -158,7 +147,7 @@ class ComputeUnit {
         if (o.packed && packed_wait_) until(simd.matrix_free + packed_wait_, Stall::matrix_busy);
         break;
       case Unit::lds: until(lds_.free_at(now), Stall::lds_busy); break;
-      case Unit::memory: until(memory_.free_at(), Stall::memory_busy); break;
+      case Unit::memory: until(memory_.free_at(now, step, w.age), Stall::memory_busy); break;
       default: break;
     }
     until(w.follows(o, parameters_), Stall::itself);
@@ -193,7 +182,7 @@ class ComputeUnit {
         break;
       case Unit::lds: w.lgkm.add(lds_.issue(now, step, o), true); break;
       case Unit::memory: issue_memory(w, step, o, now); break;
-      case Unit::scalar_memory: w.lgkm.add(scalar_.issue(now), false); break;
+      case Unit::scalar_memory: w.lgkm.add(scalar_.issue(now, step.taken), false); break;
       case Unit::scalar: time_.scalar_busy += kSlot; break;
       case Unit::branch:
         if (step.taken) w.wake = now + std::max(kSlot, parameters_.whole(P::branch_taken));
@@ -229,7 +218,7 @@ class ComputeUnit {
   }
 
   void issue_memory(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
-    const uint64_t done = memory_.issue(now, step, o.role);
+    const uint64_t done = memory_.issue(now, step, o.role, w.age);
     if (o.role == Role::copy) lds_.land(done, step);
     w.vm.add(done, true);
     if (o.counts_lgkm) w.lgkm.add(done, false);
@@ -250,7 +239,7 @@ class ComputeUnit {
     release_if_all(groups_[w.group], now);
   }
 
-  void release_if_all(Group& group, uint64_t now) {
+  void release_if_all(GroupClock& group, uint64_t now) {
     if (group.arrived == 0 || group.arrived < group.running) return;
     group.arrived = 0;
     const uint64_t at = now + std::max(kSlot, parameters_.whole(P::barrier_release));
@@ -264,16 +253,17 @@ class ComputeUnit {
   }
 
   void end(WaveClock& w, uint64_t now) {
-    Group& group = groups_[w.group];
+    GroupClock& group = groups_[w.group];
     WorkgroupTime& time = time_.workgroups[w.group];
     time.wave_clocks += now + kSlot - time.start;
+    if (work_.traced) group.stored = std::max(group.stored, w.vm.at_most(0));
     w.steps = nullptr;
     w.wake = kNever;
     --live_;
     if (--group.running > 0) return release_if_all(group, now);
     time.end = now + kSlot;
     time_.clocks = std::max(time_.clocks, time.end);
-    finished_.push_back(time.slot);
+    finished_.emplace_back(time.slot, group.stored);
   }
 
   void finish() {
@@ -294,9 +284,9 @@ class ComputeUnit {
   ScalarPath scalar_;
   const uint32_t forward_, packed_wait_;
   std::array<Simd, kSimds> simds_;
-  std::vector<Group> groups_;
+  std::vector<GroupClock> groups_;
   std::vector<size_t> done_;  // number of workgroups that have begun, per slot
-  std::vector<uint32_t> finished_;
+  std::vector<std::pair<uint32_t, uint64_t>> finished_;  // slots, and clocks at which they are free
   uint64_t ages_ = 0, live_ = 0;  // waves that have begun, and those not yet ended
 };
 

@@ -56,7 +56,11 @@ struct CuWork {
   uint32_t loop_begin = 0, loop_end = 0;       // the loop, as instructions of the program
   uint64_t events_from = 0, events_to = 0;     // clocks in which events are kept
   std::vector<std::vector<WavePlace>> places;  // by trace and wave; empty: waves go round the SIMDs
-  bool cold = false;  // the launch's first accesses count; else `launch` has them
+  // Clocks from the end of a slot's workgroup to each trace's start; empty: `workgroup_start`.
+  std::vector<uint64_t> gaps;
+  // A replay of a trace: the launch begins with it, and waves hold their places until their stores
+  // are done. Elsewhere `launch` and `workgroup_start` have that.
+  bool traced = false;
 };
 
 CuTime replay(const CuWork& work, const Parameters& parameters);

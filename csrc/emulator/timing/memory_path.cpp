@@ -16,9 +16,24 @@ MemoryShare memory_share(const Parameters& parameters, uint32_t active, double c
   return {share(P::infinity_cache), share(P::hbm)};
 }
 
-uint64_t MemoryPath::free_at() const {
+MemoryPath::MemoryPath(const Parameters& parameters, MemoryShare share, Events& events, bool traced)
+    : parameters_(parameters), share_(share), events_(events), traced_(traced),
+      in_flight_(parameters[P::vector_memory_in_flight]) {
+  // nobody has read shared operands before a launch: it begins with a run of misses
+  if (traced) misses_ = parameters[P::l2_miss_run] / kSectorBytes;
+}
+
+uint64_t MemoryPath::free_at(uint64_t now, const TraceStep& step, uint64_t wave) {
   const double queue = parameters_[P::vector_memory_queue];
-  return path_ > queue ? uint64_t(std::ceil(path_ - queue)) : 0;
+  const uint64_t free = path_ > queue ? uint64_t(std::ceil(path_ - queue)) : 0;
+  if (!traced_) return free;
+  return std::max(free, in_flight_.room_at(now, double(step.needed) * kSectorBytes, wave));
+}
+
+uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role, uint64_t wave) {
+  const uint64_t done = done_at(now, step, role);
+  if (traced_) in_flight_.add(done, double(step.needed) * kSectorBytes, wave);
+  return done;
 }
 
 // One of the workgroups that read the same tile is ahead of the others: it misses all of the tile,
@@ -41,7 +56,7 @@ uint64_t MemoryPath::returned(double done, Role role) {
   return uint64_t(std::ceil(done));
 }
 
-uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
+uint64_t MemoryPath::done_at(uint64_t now, const TraceStep& step, Role role) {
   const auto pass = [&](double& free, double& busy, double clocks) {
     free = std::max(free, double(now)) + clocks;
     busy += clocks;

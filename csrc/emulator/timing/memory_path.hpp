@@ -4,6 +4,7 @@
 
 #include "machine/trace.hpp"
 #include "timing/events.hpp"
+#include "timing/in_flight.hpp"
 #include "timing/operation.hpp"
 
 namespace hk::emulator::timing {
@@ -22,18 +23,20 @@ struct MemoryUse {
 
 class MemoryPath {
  public:
-  // `events` gets the clocks in which the address path works.
-  MemoryPath(const Parameters& parameters, MemoryShare share, Events& events)
-      : parameters_(parameters), share_(share), events_(events) {}
+  // `events` gets the clocks in which the address path works. `traced`: the replay is one of a
+  // trace, where the L2 begins without shared operands and what is in flight has a limit.
+  MemoryPath(const Parameters& parameters, MemoryShare share, Events& events, bool traced);
 
-  // Earliest clock at which the path takes an instruction.
-  uint64_t free_at() const;
-  // Issues an instruction at `now`; returns the clock at which a wait sees it done.
-  uint64_t issue(uint64_t now, const TraceStep& step, Role role);
+  // Earliest clock at which the path takes a wave's instruction, as far as can be told at `now`.
+  uint64_t free_at(uint64_t now, const TraceStep& step, uint64_t wave);
+  // Issues a wave's instruction at `now`; returns the clock at which a wait sees it done.
+  uint64_t issue(uint64_t now, const TraceStep& step, Role role, uint64_t wave);
 
   MemoryUse use;
 
  private:
+  // The clock at which an instruction that the path takes at `now` is done.
+  uint64_t done_at(uint64_t now, const TraceStep& step, Role role);
   // The clock at which a load's data are in registers or in the LDS, if they reach the CU at `done`.
   uint64_t returned(double done, Role role);
   // Sectors of a load's shared ones that the L2 has not.
@@ -42,6 +45,8 @@ class MemoryPath {
   const Parameters& parameters_;
   MemoryShare share_;
   Events& events_;
+  const bool traced_;
+  InFlight in_flight_;
   double path_ = 0, l2_ = 0, fabric_ = 0, hbm_ = 0;  // clocks at which each is free
   double last_ = 0;                                  // clock at which the last load returns
   double misses_ = 0;                                // misses of shared sectors not yet charged

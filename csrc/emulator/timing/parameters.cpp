@@ -111,6 +111,9 @@ constexpr ParameterRow kRows[] = {
      published(64), published(64)},
     {ROW(vector_memory_queue), "clocks", "of work that waits in front of it before waves stall",
      "traces: 11 loads", measured(176, 160, 192), guessed(256, 64, 1024)},
+    {ROW(vector_memory_in_flight), "bytes",
+     "of loads and stores that are not done, before waves stall; in replays of traces",
+     "trace of vec_add: 44 to 50 KiB", measured(49152, 45056, 51200), guessed(49152, 32768, 65536)},
     {ROW(loads_in_order), "of loads", "1: return in the CU's order; 0: in their wave's only",
      "traces: none of 40,000 pairs crossed", measured(1, 1, 1), guessed(0, 0, 1)},
     {ROW(l1_latency), "clocks", "of a load that hits the vector L1", "measurements of CDNA3",
@@ -140,6 +143,8 @@ constexpr ParameterRow kRows[] = {
      guessed(200, 100, 500)},
     {ROW(scalar_cold), "clocks", "of a launch's first scalar load on a CU", "traces",
      measured(900, 790, 1240), guessed(900, 200, 1300)},
+    {ROW(scalar_miss), "clocks", "of a later one of a line that the CU has not read yet",
+     "trace of RMSNorm", measured(570, 400, 620), guessed(570, 400, 800)},
     // The state of the Infinity Cache before a launch; 0: nothing of others that HBM has yet to take
     {ROW(infinity_cache_clean), "MB", "that reads displace before any dirty line",
      "42 after a benchmark overwrote 256 MiB", calibrated(0, 0, 42), guessed(0, 0, 42)},

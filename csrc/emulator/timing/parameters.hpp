@@ -20,10 +20,10 @@ namespace hk::emulator::timing {
   X(branch_taken) X(branch_after_scalar) X(after_matrix) X(memory_after_vector) X(scalar_after_vector) X(barrier_release) X(vector) X(vector_wide) X(vector_swap) X(transcendental) \
   X(matrix) X(matrix_issue) X(matrix_scaled_issue) X(matrix_forward) X(packed_after_matrix) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \
   X(lds_read_transposed) X(lds_write) X(lds_write_issue) X(lds_copy) X(lds_latency) X(lds_queue) X(vector_memory) \
-  X(vector_memory_queue) X(loads_in_order) X(l1_latency) X(l2) X(l2_latency) X(l2_hits) \
+  X(vector_memory_queue) X(vector_memory_in_flight) X(loads_in_order) X(l1_latency) X(l2) X(l2_latency) X(l2_hits) \
   X(l2_miss_run) X(compute_unit_fabric) \
   X(infinity_cache) X(infinity_cache_latency) X(hbm) X(hbm_write_cost) X(hbm_burst) \
-  X(hbm_latency) X(scalar_latency) X(scalar_cold) \
+  X(hbm_latency) X(scalar_latency) X(scalar_cold) X(scalar_miss) \
   X(infinity_cache_clean) X(infinity_cache_dirty) X(l2_size) X(l2_kept) X(l2_drift)
 // clang-format on
 

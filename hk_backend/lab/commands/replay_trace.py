@@ -90,14 +90,14 @@ def _parameters(
     dispatch: Dispatch, arch: str, changes: Mapping[str, float], own_data: str
 ) -> _emulator.TimingParameters:
     from hk_backend import _emulator
-    from hk_backend.lab.timing.hardware import assumed
+    from hk_backend.lab.timing.hardware import residence
 
     plain = _emulator.TimingParameters(arch, dict(changes))
     places: dict[str, Mapping[str, float]] = {
-        "nearest": assumed.resident(dispatch, plain),
-        "l2": assumed.in_l2(plain),
-        "infinity-cache": assumed.in_infinity_cache(plain),
-        "hbm": {},
+        "nearest": residence.resident(dispatch, plain),
+        "l2": residence.in_l2(plain),
+        "infinity-cache": residence.in_infinity_cache(plain),
+        "hbm": residence.in_hbm(),
     }
     return _emulator.TimingParameters(arch, {**places[own_data], **changes})
 

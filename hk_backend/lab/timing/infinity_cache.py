@@ -7,11 +7,12 @@ lines. Loads take lines of it, non-temporal ones do not. The first lines taken a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from hk_backend import _emulator
     from hk_backend.lab.timing.launch import Traced
 
 
@@ -39,13 +40,13 @@ def traffic_of(traced: Traced) -> Traffic:
     )
 
 
-def displaced(traffic: Traffic, parameters: Any) -> float:
+def displaced(traffic: Traffic, parameters: _emulator.TimingParameters) -> float:
     """Bytes of others that a launch's reads displace to HBM."""
     taken = traffic.read - traffic.streamed - parameters["infinity_cache_clean"] * 1e6
     return float(min(max(taken, 0.0), parameters["infinity_cache_dirty"] * 1e6))
 
 
-def with_write_backs(traced: Traced, parameters: Any) -> Mapping[str, float]:
+def with_write_backs(traced: Traced, parameters: _emulator.TimingParameters) -> Mapping[str, float]:
     """The HBM's parameters for a launch whose reads pay for the lines that they displace."""
     traffic, cost = traffic_of(traced), parameters["hbm_write_cost"]
     slower = 1 + cost * displaced(traffic, parameters) / max(traffic.read, 1.0)

@@ -9,18 +9,21 @@ round; in the end each is somewhere else in its operand.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from hk_backend import _emulator
+
 
 @dataclass(frozen=True)
 class Operands:
-    """Operands that each workgroup of a launch reads: arrays [workgroups, operands].
+    """The operand that each workgroup of a launch reads.
 
     Args:
-        numbers: number of the operand. Those of different columns are different operands.
+        numbers: number of the operand.
         bytes: bytes that the workgroup reads of it, from its beginning on.
     """
 
@@ -28,7 +31,7 @@ class Operands:
     bytes: NDArray[np.float64]
 
 
-def hit_rate(operands: Operands, resident: int, parameters: Any) -> float:
+def hit_rate(operands: Operands, resident: int, parameters: _emulator.TimingParameters) -> float:
     """Share of the operands' bytes that the L2s hold when workgroups read them.
 
     Args:
@@ -47,24 +50,23 @@ def hit_rate(operands: Operands, resident: int, parameters: Any) -> float:
 
 
 def _hit_bytes(
-    numbers: NDArray[np.int64], sizes: NDArray[np.float64], number: int, parameters: Any
+    numbers: NDArray[np.int64],
+    sizes: NDArray[np.float64],
+    number: int,
+    parameters: _emulator.TimingParameters,
 ) -> float:
     """Bytes that one XCD's workgroups of round `number` find in the L2."""
-    readers, read, length = [], [], []
-    for column in range(numbers.shape[1]):
-        _, which = np.unique(numbers[:, column], return_inverse=True)
-        readers.append(np.bincount(which, sizes[:, column] > 0))
-        read.append(np.bincount(which, sizes[:, column]))
-        most = np.zeros(len(readers[-1]))
-        np.maximum.at(most, which, sizes[:, column])
-        length.append(most)
-    count, of_all, longest = (np.concatenate(each) for each in (readers, read, length))
-    some = of_all > 0
-    count, of_all, longest = count[some], of_all[some], longest[some]
-    if not len(count):
+    _, which = np.unique(numbers, return_inverse=True)
+    readers = np.bincount(which, sizes > 0)
+    read = np.bincount(which, sizes)
+    longest = np.zeros(len(read))
+    np.maximum.at(longest, which, sizes)
+    some = read > 0
+    readers, read, longest = readers[some], read[some], longest[some]
+    if not len(read):
         return 0.0
-    held = parameters["l2_size"] * 1e6 * parameters["l2_kept"] / len(count)
+    held = parameters["l2_size"] * 1e6 * parameters["l2_kept"] / len(read)
     apart = longest * min(parameters["l2_drift"] * number, 1.0)
     near = np.minimum(held / np.maximum(apart, 1.0), 1.0)
-    found = 1 - (1 - near) ** (count - 1)
-    return float((np.minimum(found, 1 - 1 / count) * of_all).sum())
+    found = 1 - (1 - near) ** (readers - 1)
+    return float((np.minimum(found, 1 - 1 / readers) * read).sum())

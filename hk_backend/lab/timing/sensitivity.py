@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,10 @@ from hk_backend.lab.timing.launch import Traced
 LEAST = 0.005
 """Smallest relative change of the time that is reported."""
 UNSURE = ("calibrated", "guessed")
+OF_TRACES = ("scalar_cold", "scalar_miss", "vector_memory_in_flight")
+"""Parameters of replays of hardware's traces alone."""
+OF_OPERANDS = ("l2_size", "l2_kept", "l2_drift")
+"""Parameters of the L2's share of operands, where a launch tells which workgroup reads which."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,11 @@ def effects(
 ) -> list[Effect]:
     """Effects of the unsure parameters that `changes` does not set, the largest first.
 
-    Left out are effects below `LEAST`, and `l2_hits` where the launch's operands tell it.
+    Left out are effects below `LEAST`.
     """
     arch = traced.launch.machine.arch
     base = model.time(traced, changes).microseconds
-    given = {*changes, *(("l2_hits",) if traced.launch.operands is not None else ())}
+    given = {*changes, *_idle(traced, changes)}
     unsure = [p for p in table(arch) if p.certainty in UNSURE and p.name not in given]
     ends = [(p.name, end) for p in unsure for end in (p.low, p.high) if end != p.value]
 
@@ -89,3 +93,14 @@ def effects(
         Effect(p, ratios.get((p.name, p.low), 1), ratios.get((p.name, p.high), 1)) for p in unsure
     ]
     return sorted((e for e in found if e.size >= LEAST), key=lambda e: -e.size)
+
+
+def _idle(traced: Traced, changes: Mapping[str, float]) -> Iterator[str]:
+    """Parameters that this launch's time does not depend on."""
+    yield from OF_TRACES
+    if traced.launch.operands is None:
+        yield from OF_OPERANDS
+    else:
+        yield "l2_hits"
+    if not changes.get("infinity_cache_dirty"):
+        yield "infinity_cache_clean"

@@ -26,9 +26,10 @@ def index_of(arch: str, operator: str, files: Mapping[str, Record]) -> Record:
         facts[:] = facts or record["facts"]
         if list(record["facts"]) != facts:
             raise ValueError(f"kernels of {operator} with other facts: {facts}, {record['facts']}")
-        if record["arguments"] not in structs:
-            structs.append(record["arguments"])
-        place, values = structs.index(record["arguments"]), list(record["facts"].values())
+        struct = json.loads(json.dumps(record["arguments"]))  # as another build's index has it
+        if struct not in structs:
+            structs.append(struct)
+        place, values = structs.index(struct), list(record["facts"].values())
         whole = {**record, "arguments": place, "facts": values}
         return cast(Record, json.loads(json.dumps(whole, sort_keys=True)))
 

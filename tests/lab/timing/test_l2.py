@@ -22,7 +22,7 @@ def dealt(tokens: int, head_first: bool, causal: bool = False) -> tuple[Operands
     ids = np.arange(tiles * HEADS)
     head, tile = np.divmod(ids, tiles) if head_first else np.divmod(ids, HEADS)[::-1]
     keys = (tile + 1) * ROWS if causal else np.full(len(ids), tokens)
-    return Operands(head[:, None], keys[:, None] * float(KEY_BYTES)), keys
+    return Operands(head, keys * float(KEY_BYTES)), keys
 
 
 def hits(tokens: int, head_first: bool) -> float:
@@ -55,7 +55,7 @@ def test_head_first_is_slower_with_a_causal_mask() -> None:
 
 def test_operands_that_fit_are_missed_once_by_each_set_of_readers() -> None:
     parameters = _emulator.TimingParameters("gfx950")
-    alone = Operands(np.arange(256)[:, None], np.full((256, 1), 1024.0))
-    shared = Operands(np.zeros((256, 1), np.int64), np.full((256, 1), 1024.0))
+    alone = Operands(np.arange(256), np.full(256, 1024.0))
+    shared = Operands(np.zeros(256, np.int64), np.full(256, 1024.0))
     assert hit_rate(alone, 1, parameters) == 0
     assert hit_rate(shared, 1, parameters) == pytest.approx(31 / 32)

@@ -15,7 +15,7 @@ from hk_backend.lab.timing.bound import Bound, Limits, bound, limits
 from hk_backend.lab.timing.busiest import IDLE, LAUNCH, Busiest, busiest
 from hk_backend.lab.timing.model import Modelled
 from hk_backend.lab.timing.picture import KINDS
-from hk_backend.lab.timing.sensitivity import LEAST, UNSURE, Effect, effects, table
+from hk_backend.lab.timing.sensitivity import LEAST, OF_TRACES, UNSURE, Effect, effects, table
 from hk_backend.lab.timing.timeline import SHARED_UNITS, SIMD_UNITS, STEPS, Spans, timeline
 from hk_backend.lab.timing.workgroup import Workgroup, longest
 from tests.lab.timing.launches import GEMM, MANY, PACKED, modelled, report, traced
@@ -81,6 +81,22 @@ def test_only_unsure_ones_that_matter_and_are_not_set_the_largest_first(
     largest = effects_found[0].parameter
     without = effects(traced(PACKED, SHAPE), {largest.name: largest.value})
     assert largest.name not in {effect.parameter.name for effect in without}
+
+
+def test_what_cannot_matter_is_not_replayed() -> None:
+    """Clean lines matter where dirty ones follow them, and `l2_kept` where it decides the hits."""
+    launch = traced(PACKED, SHAPE)
+
+    def replayed(**changes: float) -> set[str]:
+        said: list[str] = []
+        effects(launch, changes, said.append)
+        return {line.split()[2].split("=")[0] for line in said}
+
+    clean = {"infinity_cache_clean"}
+    found = replayed()
+    assert {"infinity_cache_dirty", "l2_kept"} <= found
+    assert not found & {*OF_TRACES, *clean, "l2_hits"}
+    assert replayed(infinity_cache_dirty=80) - found == clean
 
 
 def test_an_arch_without_a_model_is_refused() -> None:

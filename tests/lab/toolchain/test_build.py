@@ -204,6 +204,7 @@ def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> N
     second = recorded(folder)
     assert {name: record["tile"]["rows"] for name, record in second.items()} == {"a": 4, "b": 1}
     assert second["b"] == first["b"]
+    assert len(json.loads((folder / "test.json").read_text())["structs"]) == 1
     names = {f"{name}.{end}" for name in "ab" for end in ("co", "lines")}
     assert {path.name for path in folder.iterdir()} == names | {"test.json"}
 

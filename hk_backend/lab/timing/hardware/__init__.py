@@ -7,7 +7,8 @@ clock at which each instruction of each wave of one CU issued.
 
 `assembly.py`: makes a code object of its listing.
 
-`assumed.py`: what the trace does not tell.
+`assumed.py`: what the trace does not tell of instructions. `residence.py`: where a launch's data
+lie, by sizes in the listing (`descriptors.py`) and by how soon loads come back (`latencies.py`).
 
 `replay.py`: hardware and model side by side; `errors.py` compares them, `picture.py` draws them.
 

@@ -12,40 +12,33 @@ Loads inside the steady loop that go through the LDS read what other workgroups 
 has it as often as `l2_hits` says. All other loads, and stores, are the workgroup's own: operands
 that go straight to a matrix instruction are shared by workgroups on other XCDs only.
 
-A benchmark repeats its launch, so its data lie in the nearest cache that holds all that it loads
-(`resident`): the L2, the Infinity Cache, or none. Workgroups with matrix instructions share their
-operands, so their bytes tell no size: these lie in the Infinity Cache.
+Scalar loads of one pointer touch a line of the scalar cache for each 64 bytes of their offsets.
+
+`residence.py` has where a launch's own data lie.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.lab.timing.hardware.dispatch import Dispatch, Line
 
-if TYPE_CHECKING:
-    from hk_backend import _emulator
-
 LANES = 64
 SECTOR = 64
 """Bytes that one look-up of the vector L1 serves."""
-L2_BYTES, INFINITY_CACHE_BYTES = 32 << 20, 256 << 20
-"""Sizes of the device's caches, of all XCDs together (product pages)."""
-INFINITY_CACHE_WRITE_COST = 2.3
-"""Cost of a byte written to the Infinity Cache, in bytes read; chosen on the vector addition."""
-UNLIMITED = 1e6
-"""TB/s of a memory that is no limit."""
 STORED_APART = 8
 """Bytes of a lane from which, up to 12, a store of matrix results has a row for each lane."""
 WRITE2_CLOCKS = 4
 """Clocks of `ds_write2_b32` for one without conflicts: every lane's 4 bytes lie in one of 8 banks
 of 32, not in any (traces: 16 clocks)."""
+SCALAR_LINE = 64
+"""Bytes of a line of the scalar cache (traces: others miss again)."""
+_SCALAR_LOAD = re.compile(r"s_load_\w+ \S+, (?P<base>s\[\d+:\d+\]), (?P<offset>0x[0-9a-f]+|\d+)?")
 _VECTORS = re.compile(r"\bv(?:\[(\d+):(\d+)\]|(\d+)\b)")
 _WIDTH = re.compile(r"_[us]?(dwordx4|dwordx3|dwordx2|dword|short|byte)")
 _BYTES = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "short": 2, "byte": 1}
@@ -55,50 +48,6 @@ _BRANCHES = ("s_cbranch", "s_branch", "s_setpc", "s_swappc")
 
 Loop = tuple[int, int]
 """First and last line of a loop in the listing."""
-
-
-def resident(dispatch: Dispatch, parameters: _emulator.TimingParameters) -> Mapping[str, float]:
-    """Changes of parameters with which a workgroup's own data lie where they fit."""
-    if _has_matrix(dispatch.lines):
-        return in_infinity_cache(parameters)
-    loaded = loaded_bytes(dispatch, int(parameters["compute_units"]))
-    if loaded <= L2_BYTES:
-        return in_l2(parameters)
-    return in_infinity_cache(parameters) if loaded <= INFINITY_CACHE_BYTES else {}
-
-
-def loaded_bytes(dispatch: Dispatch, compute_units: int) -> float:
-    """Bytes that the dispatch loads, if all CUs load as much as the traced ones do."""
-    sizes = np.array([0 if line.is_label or "_load" not in line.mnemonic else accessed_bytes(line)
-                      for line in dispatch.lines])  # fmt: skip
-    loaded = sum(int(sizes[wave.steps["line"]].sum()) for wave in dispatch.waves) * LANES
-    return loaded / len(dispatch.engines) * compute_units
-
-
-def in_l2(parameters: _emulator.TimingParameters) -> Mapping[str, float]:
-    """Changes of parameters with which a workgroup's own data lie in the L2."""
-    rate = parameters["l2"]
-    return {
-        "compute_unit_fabric": rate,
-        "infinity_cache": UNLIMITED,
-        "infinity_cache_latency": parameters["l2_latency"],
-        "hbm": UNLIMITED,
-        "hbm_latency": 0.0,
-        "hbm_write_cost": 1.0,
-    }
-
-
-def in_infinity_cache(parameters: _emulator.TimingParameters) -> Mapping[str, float]:
-    """Changes of parameters with which a workgroup's own data lie in the Infinity Cache.
-
-    All CUs run in step, so none is ahead of its share.
-    """
-    return {
-        "hbm": parameters["infinity_cache"],
-        "hbm_latency": parameters["infinity_cache_latency"],
-        "hbm_write_cost": INFINITY_CACHE_WRITE_COST,
-        "hbm_burst": SECTOR,
-    }
 
 
 def accessed_bytes(line: Line) -> int:
@@ -129,10 +78,15 @@ def _weight(jump: Loop, times: int, waves: int) -> tuple[bool, int]:
 
 
 def facts(lines: Sequence[Line], loop: Loop | None) -> NDArray[np.uint32]:
-    """The replay's facts of each line: sectors touched, not in the L1, and shared."""
+    """The replay's facts of each line: sectors touched, not in the L1, and shared.
+
+    Scalar loads have the number of the scalar cache's line.
+    """
     found = np.zeros((len(lines), 3), np.uint32)
     matrix = _has_matrix(lines)
     written = _written_to_lds(lines)
+    for number, cached in _scalar_lines(lines).items():
+        found[number, 0] = cached
     for number, line in enumerate(lines):
         if not line.is_label and line.mnemonic.startswith("ds_write2_b32"):
             found[number] = WRITE2_CLOCKS, 1, 0
@@ -145,6 +99,17 @@ def facts(lines: Sequence[Line], loop: Loop | None) -> NDArray[np.uint32]:
         shared = load and loop is not None and loop[0] <= number <= loop[1]
         shared = shared and (line.text.endswith(" lds") or _vectors(line)[0] in written)
         found[number] = LANES if apart else sectors, sectors, sectors if shared else 0
+    return found
+
+
+def _scalar_lines(lines: Sequence[Line]) -> dict[int, int]:
+    """Number of the scalar cache's line that each scalar load reads, by line of the listing."""
+    places: dict[tuple[str, int], int] = {}
+    found: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        if load := _SCALAR_LOAD.match(line.text):
+            place = load["base"], int(load["offset"] or "0", 0) // SCALAR_LINE
+            found[number] = places.setdefault(place, len(places))
     return found
 
 

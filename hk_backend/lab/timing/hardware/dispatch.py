@@ -26,6 +26,7 @@ STEP = np.dtype(
 stall, and its line in the listing."""
 LISTING = "code.json"
 WAVES = "se*_sm*_sl*_wv*.json"
+OCCUPANCY = "occupancy.json"
 TEXT, SOURCE, PC = 0, 3, 5
 """Columns of a line in `code.json`."""
 END = "s_endpgm"
@@ -76,6 +77,14 @@ class Wave:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """All waves of the traced XCD, and the number of its CUs that ran them."""
+
+    waves: int
+    compute_units: int
+
+
+@dataclass(frozen=True)
 class Dispatch:
     """The traced waves of one dispatch, and the listing of its kernel."""
 
@@ -84,6 +93,8 @@ class Dispatch:
     waves: Sequence[Wave]
     clock_ghz: float
     """The engine's clock while it was traced; 0: the trace does not tell."""
+    launch: Launch | None = None
+    """What ran on the traced XCD; None: the trace does not tell."""
 
     @property
     def engines(self) -> list[int]:
@@ -117,7 +128,9 @@ def read(folder: Path) -> Dispatch:
         raise DispatchError(f"{folder} has no whole wave ({WAVES})")
     with _in_words(folder / "realtime.json"):
         clock_ghz = _clock_ghz(folder / "realtime.json")
-    return Dispatch(folder.name, lines, waves, clock_ghz)
+    with _in_words(folder / OCCUPANCY):
+        launch = _launch(folder / OCCUPANCY)
+    return Dispatch(folder.name, lines, waves, clock_ghz, launch)
 
 
 @contextmanager
@@ -146,6 +159,15 @@ def _wave(path: Path, lines: Sequence[Line]) -> Wave | None:
         return None
     engine = int(path.name.split("_")[0].removeprefix("se"))
     return Wave(engine, wave["simd"], wave["slot"], wave["begin"], wave["end"], steps)
+
+
+def _launch(path: Path) -> Launch | None:
+    """The waves that began: rows of [clock, CU, SIMD, slot, begins, dispatch] by shader engine."""
+    if not path.is_file():
+        return None
+    engines = {name: rows for name, rows in _json(path).items() if name.isdigit()}
+    units = [(name, row[1]) for name, rows in engines.items() for row in rows if row[4]]
+    return Launch(len(units), len(set(units))) if units else None
 
 
 def _clock_ghz(path: Path) -> float:

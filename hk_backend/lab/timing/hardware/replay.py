@@ -3,12 +3,14 @@
     for beside in replay(dispatch, kernel, parameters):
         beside.hardware, beside.model
 
-The instructions of each wave, the SIMDs, and the clocks at which waves begin are the trace's. All
-else is the model's, with what `assumed.py` assumes.
+The instructions of each wave, the SIMDs, and the clocks at which a CU's first workgroups begin are
+the trace's. A later workgroup begins as many clocks behind the one before it as in the trace. All
+else is the model's, with what `assumed.py` and `residence.py` assume.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,7 +56,7 @@ def _compute_unit(
     kernel: _emulator.Kernel,
     parameters: _emulator.TimingParameters,
 ) -> Iterator[Beside]:
-    """Replay one CU: each workgroup begins when it did, in a place of its own."""
+    """Replay one CU, whose places take one workgroup after another."""
     from hk_backend import _emulator
 
     listing = Listing.of(dispatch, kernel.entry)
@@ -62,6 +64,7 @@ def _compute_unit(
         kernel, [[listing.steps(wave) for wave in waves] for waves in workgroups]
     )
     starts = [min(map(first_clock, waves)) for waves in workgroups]
+    queued, gaps = queues(workgroups)
     places = [
         [(wave.simd, first_clock(wave) - start) for wave in waves]
         for waves, start in zip(workgroups, starts, strict=True)
@@ -69,19 +72,51 @@ def _compute_unit(
     time = _emulator.replay(
         trace,
         parameters,
-        [[number] for number in range(len(workgroups))],
-        [start - min(starts) for start in starts],
-        active=int(parameters["compute_units"]),
+        queued,
+        [starts[place[0]] - min(starts) for place in queued],
+        active=active_units(dispatch, parameters),
         clock_ghz=dispatch.clock_ghz or CLOCK_GHZ,
         events_within=ALWAYS,
         places=places,
-        cold=True,
+        traced=True,
+        gaps=gaps,
     )
+    # the replay numbers workgroups in the order in which they start
     events = _by_wave(_emulator.wave_events(trace, time))
-    for number, waves in enumerate(workgroups):
+    for number, waves in enumerate(workgroups[each.trace] for each in time.workgroups):
         for index, wave in enumerate(waves):
             modelled = _issues(events[number, index], wave, dispatch.lines)
             yield Beside(wave, wave.issues - first_clock(wave), modelled - modelled[0])
+
+
+def queues(workgroups: Sequence[Sequence[Wave]]) -> tuple[list[list[int]], list[int]]:
+    """Workgroups by the place that they take one after another, and the clocks between two.
+
+    A workgroup takes the place that has been free for longest. A place is free when the stores of
+    its workgroup are done, which is where a wave ends on hardware.
+    """
+    places: list[list[int]] = []
+    free: list[tuple[int, int]] = []
+    gaps = [0] * len(workgroups)
+    for number, waves in enumerate(workgroups):
+        begin = min(map(first_clock, waves))
+        if free and free[0][0] <= begin:
+            end, place = heapq.heappop(free)
+            gaps[number] = begin - end
+            places[place].append(number)
+        else:
+            place = len(places)
+            places.append([number])
+        heapq.heappush(free, (max(wave.end for wave in waves), place))
+    return places, gaps
+
+
+def active_units(dispatch: Dispatch, parameters: _emulator.TimingParameters) -> int:
+    """CUs that share the memory: every XCD has as many busy ones as the traced one."""
+    units = int(parameters["compute_units"])
+    if not dispatch.launch:
+        return units
+    return min(dispatch.launch.compute_units * int(parameters["xcds"]), units)
 
 
 def first_clock(wave: Wave) -> int:

@@ -64,8 +64,8 @@ MEASURED = {
     "packed_after_matrix": 20.0,
 }
 """Parameters of the made trace, unlike the model's own."""
-WARM = {"scalar_cold": 0.0, "l2_latency": 300.0}
-"""The scalar cache has the made launch's arguments, and the loop waits for the L2 most."""
+WARM = {"scalar_cold": 0.0, "l2_latency": 300.0, "l2_hits": 1.0, "l2_miss_run": 1.0}
+"""The caches have the made launch's arguments and operands, and the loop waits for the L2 most."""
 WAITS = ("s_waitcnt", "s_barrier")
 """Instructions whose clocks are all stall."""
 FIRST = 1000

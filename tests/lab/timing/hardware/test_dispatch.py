@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.lab.timing.hardware.assembly import kernel_of
-from hk_backend.lab.timing.hardware.dispatch import DispatchError, read
+from hk_backend.lab.timing.hardware.dispatch import DispatchError, Launch, read
 from hk_backend.lab.toolchain import compiler
 from tests.lab.timing.hardware.made import ARCH, FIRST, TURNS
 
@@ -36,6 +36,19 @@ def test_workgroups_of_a_cu_begin_apart(folder: Path, tmp_path: Path) -> None:
     first, second = read(copy).workgroups(0)
     assert len(first) == len(second) == 4
     assert second[0].begin == first[0].begin + 120
+
+
+def test_what_ran_on_the_xcd(folder: Path, tmp_path: Path) -> None:
+    """Rows of [clock, CU, SIMD, slot, begins, dispatch]; CUs of two engines may have one number."""
+    assert read(folder).launch is None
+    copy = Path(shutil.copytree(folder, tmp_path / "occupied"))
+    rows = {
+        "0": [[0, 5, 0, 0, 1, 1], [4, 5, 1, 0, 1, 1], [9, 5, 0, 0, 0, 1], [9, 6, 0, 0, 1, 1]],
+        "1": [[0, 5, 0, 0, 1, 1]],
+        "version": "made",
+    }
+    (copy / "occupancy.json").write_text(json.dumps(rows))
+    assert read(copy).launch == Launch(waves=4, compute_units=3)
 
 
 def test_a_wave_that_was_not_traced_to_its_end_is_left_out(folder: Path, tmp_path: Path) -> None:
@@ -66,6 +79,7 @@ def without_waves(folder: Path) -> None:
         (lambda folder: (folder / WAVE).write_text('{"wave": {}}'), f"{WAVE} is not a decoder's"),
         (lambda folder: (folder / WAVE).write_text(BEYOND), f"{WAVE} is not a decoder's"),
         (lambda folder: (folder / "realtime.json").write_text("[1]"), "realtime.json is not"),
+        (lambda folder: (folder / "occupancy.json").write_text("[1]"), "occupancy.json is not"),
         (without_waves, "has no whole wave"),
     ],
 )

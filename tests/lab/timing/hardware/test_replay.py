@@ -11,17 +11,16 @@ import pytest
 
 from hk_backend import _emulator
 from hk_backend.lab.timing.hardware.assembly import kernel_of
-from hk_backend.lab.timing.hardware.assumed import (
-    facts,
-    in_infinity_cache,
-    in_l2,
-    loaded_bytes,
-    resident,
-    steady_loop,
-)
-from hk_backend.lab.timing.hardware.dispatch import Dispatch, Line, read
+from hk_backend.lab.timing.hardware.assumed import facts, steady_loop
+from hk_backend.lab.timing.hardware.dispatch import STEP, Dispatch, Launch, Line, Wave, read
 from hk_backend.lab.timing.hardware.errors import Errors, Pair, errors
-from hk_backend.lab.timing.hardware.replay import Beside, replay
+from hk_backend.lab.timing.hardware.replay import (
+    Beside,
+    active_units,
+    first_clock,
+    queues,
+    replay,
+)
 from hk_backend.lab.toolchain import compiler
 from tests.lab.timing.hardware.made import ARCH, MEASURED, TURNS, WARM
 
@@ -70,30 +69,6 @@ def test_a_longer_latency_shows_where_waves_wait(
     assert found.ends.error > 0
 
 
-def test_a_workgroups_own_data_lie_where_the_caller_says(dispatch: Dispatch) -> None:
-    """Here only the store is its own: nobody waits for it."""
-    plain = _emulator.TimingParameters(ARCH, MEASURED)
-    changes = in_infinity_cache(plain)
-    assert changes["hbm_latency"] == plain["infinity_cache_latency"]
-    assert changes["hbm"] == plain["infinity_cache"] > plain["hbm"]
-    assert resident(dispatch, plain) == changes, "with matrix instructions"
-    assert judged(dispatch, **changes).mean_absolute_end == 0
-    assert in_l2(plain)["compute_unit_fabric"] == plain["l2"]
-
-
-def test_small_data_lie_in_the_l2_and_huge_ones_in_no_cache(dispatch: Dispatch) -> None:
-    plain = _emulator.TimingParameters(ARCH, MEASURED)
-    # steps count lines of the whole listing, so only the text of a line may change
-    lines = [Line("s_nop 0", line.pc, line.source) if "mfma" in line.text else line
-             for line in dispatch.lines]  # fmt: skip
-    small = replace(dispatch, lines=lines)
-    loaded = loaded_bytes(small, 256)
-    assert loaded == 256 * 4 * TURNS * 1024
-    assert resident(small, plain) == in_l2(plain)
-    for copies, expected in ((4, in_infinity_cache(plain)), (32, {})):
-        assert resident(replace(small, waves=list(small.waves) * copies), plain) == expected
-
-
 def found(*texts: str) -> list[list[int]]:
     lines = [Line(text, 8 * number, "") for number, text in enumerate(texts)]
     rows: list[list[int]] = facts(lines, (0, len(lines) - 1)).tolist()
@@ -122,6 +97,58 @@ def test_lanes_that_lie_apart() -> None:
     assert found(store)[0] == [8, 8, 0]
     assert found("ds_write2_b32 v109, v68, v69 offset1:1")[0] == [4, 1, 0]
     assert found("ds_write_b128 v109, v[68:71]")[0] == [0, 0, 0]
+
+
+def test_scalar_loads_of_one_line_of_the_cache() -> None:
+    """Lines are 64 bytes of what one pair of registers points to."""
+    numbers = [row[0] for row in found(
+        "s_load_dwordx2 s[4:5], s[0:1], 0x0",
+        "s_load_dword s6, s[0:1], 0x3c",
+        "s_load_dword s7, s[0:1], 0x40",
+        "s_load_dword s7, s[2:3], 0x40",
+        "s_load_dword s7, s[0:1], 0x44",
+    )]  # fmt: skip
+    assert numbers == [0, 0, 1, 2, 1]
+
+
+def wave(begin: int, end: int) -> Wave:
+    steps = np.zeros(1, STEP)
+    steps["clock"] = begin
+    return Wave(0, 0, 0, begin, end, steps)
+
+
+def test_workgroups_take_the_place_that_was_free_first() -> None:
+    """A place is free once all waves of its workgroup ended, stores and all."""
+    workgroups = [[wave(0, 500), wave(0, 900)], [wave(100, 700)], [wave(800, 1000)],
+                  [wave(950, 1500)], [wave(960, 2000)]]  # fmt: skip
+    queued, gaps = queues(workgroups)
+    assert queued == [[0, 3], [1, 2], [4]]
+    assert gaps == [0, 0, 100, 50, 0]
+
+
+def test_a_later_workgroup_waits_for_its_place(dispatch: Dispatch) -> None:
+    """Whatever delays one on the model delays the next one, too; its own clocks stay."""
+    shift = max(wave.end for wave in dispatch.waves) - min(map(first_clock, dispatch.waves)) + 40
+    later = []
+    for wave in dispatch.waves:
+        steps = wave.steps.copy()
+        steps["clock"] += shift
+        moved = {"begin": wave.begin + shift, "end": wave.end + shift}
+        later.append(replace(wave, steps=steps, **moved))
+    twice = replace(dispatch, waves=[*dispatch.waves, *later])
+    ends = {latency: np.array([beside.model[-1] for beside in
+                               replayed(twice, {**MEASURED, "l2_latency": latency})])
+            for latency in (300.0, 900.0)}  # fmt: skip
+    first, second = np.split(ends[900.0], 2)
+    assert (first > 1.5 * ends[300.0][:4]).all()
+    assert second == pytest.approx(first, rel=0.02), "one behind the other, not at once"
+
+
+def test_the_cus_of_a_launch_share_the_memory(dispatch: Dispatch) -> None:
+    plain = _emulator.TimingParameters(ARCH)
+    assert active_units(dispatch, plain) == 256
+    for units, active in ((3, 24), (32, 256), (40, 256)):
+        assert active_units(replace(dispatch, launch=Launch(4, units)), plain) == active
 
 
 def test_the_steady_loop(dispatch: Dispatch) -> None:

@@ -62,7 +62,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     work_done = shape.flops(head_size), shape.bytes(head_size, stored)
     numbers = _numbers(entry, shape, arrays)
     key_bytes = 2.0 * entry.tile.columns * head_size * stored
-    operands = Operands(dealt.keys[:, None], dealt.tiles[:, None] * key_bytes)
+    operands = Operands(dealt.keys, dealt.tiles * key_bytes)
     return buffers.launch_of(entry, arrays, numbers, work, samples, *work_done, operands=operands)
 
 
