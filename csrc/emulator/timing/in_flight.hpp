@@ -1,5 +1,5 @@
-// What a CU's vector memory has in flight: loads and stores up to a number of bytes. Waves that
-// find no room get it in the order in which they asked. Time is in clocks.
+// Loads and stores that a CU has in flight, up to a number of bytes. Waves that find no room get
+// it in the order in which they asked. Time is in clocks.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@ constexpr Estimate published(double value) { return {value, value, value, Certai
 constexpr Estimate published(double value, double low, double high) {
   return {value, low, high, Certainty::published};
 }
-// Its range has the quartiles, or the least and the most that was seen.
+// The range of a measured value: the quartiles, or the least and the most that was seen.
 constexpr Estimate measured(double value, double low, double high) {
   return {value, low, high, Certainty::measured};
 }

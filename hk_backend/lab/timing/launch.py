@@ -46,7 +46,7 @@ class Launch:
     """Fewest bytes that the launch must move to and from memory."""
     keep_alive: Any = field(default=None, repr=False)
     operands: Operands | None = field(default=None, repr=False)
-    """What workgroups share with others of their XCD; None: the L2's share of it is a parameter."""
+    """Operands that workgroups of an XCD share; None: the share in the L2 is a parameter."""
 
     def run(self, seed: int = 0) -> _emulator.Report:
         """Executes all workgroups in the emulator, with every check on."""

@@ -16,7 +16,7 @@ UNSURE = ("calibrated", "guessed")
 OF_TRACES = ("scalar_cold", "scalar_miss", "vector_memory_in_flight")
 """Parameters of replays of hardware's traces alone."""
 OF_OPERANDS = ("l2_size", "l2_kept", "l2_drift")
-"""Parameters of the L2's share of operands, where a launch tells which workgroup reads which."""
+"""Parameters of the L2's share of operands, for a launch that tells each workgroup's operands."""
 
 
 @dataclass(frozen=True)

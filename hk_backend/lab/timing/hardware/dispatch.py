@@ -94,7 +94,7 @@ class Dispatch:
     clock_ghz: float
     """The engine's clock while it was traced; 0: the trace does not tell."""
     launch: Launch | None = None
-    """What ran on the traced XCD; None: the trace does not tell."""
+    """The launch as the traced XCD ran it; None: the trace does not tell."""
 
     @property
     def engines(self) -> list[int]:

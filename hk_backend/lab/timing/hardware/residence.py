@@ -1,4 +1,4 @@
-"""Where a traced launch's own data lie: in the L2, in the Infinity Cache or in HBM.
+"""Place of a traced launch's own data: the L2, the Infinity Cache or HBM.
 
 A benchmark repeats its launch, so its data lie in the nearest cache that holds them.
 

@@ -1,4 +1,4 @@
-"""Where a traced launch's data lie: by their size, and by how soon quiet loads come back."""
+"""The place of a traced launch's data follows from their size and from quiet loads' latency."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_small_data_lie_in_the_l2_and_huge_ones_in_no_cache(dispatch: Dispatch) 
 
 
 def test_what_workgroups_share_has_no_size_but_that_of_its_descriptor(dispatch: Dispatch) -> None:
-    """With matrix instructions; the launch loads 512 MB."""
+    """The kernel has matrix instructions, and its launch loads 512 MB."""
     huge = of_size(dispatch, (512 << 20) // (TURNS * 1024 * 8))
     assert resident(huge, PLAIN) == in_infinity_cache(PLAIN)
     for size, expected in ((300 << 20, in_hbm()), (200 << 20, in_infinity_cache(PLAIN))):
@@ -120,7 +120,7 @@ def test_a_load_is_quiet_if_its_cu_issued_few_others_before_it() -> None:
 
 
 def test_a_wait_that_did_not_wait_tells_that_a_load_was_early() -> None:
-    """Its end says at most how long the load took."""
+    """The wait's end is the latest clock at which the load can have come back."""
     early, late = loads(1, 4, 12), loads(1, 4, 12)
     late.waves[0].steps["clock"][1] += 500
     assert quiet(early, 300.0) == [12]
