@@ -34,7 +34,8 @@ BUILD = ROOT / "build" / "sweep"
 OBJECTS = CODE_OBJECTS.relative_to(ROOT)
 KEPT = (OBJECTS, records.FOLDER.relative_to(ROOT))
 """Folders that are a copy's own from its first run on."""
-BARS = "tests/kernels/test_bars.py"
+CHECKS = [f"tests/kernels/test_{name}.py" for name in ("bars", "measure", "traffic")]
+"""Tests of code objects that are no proofs."""
 TOOLCHAIN = "hk_backend.lab.toolchain"
 
 
@@ -63,7 +64,7 @@ def main(
         raise typer.Exit(1)
     passed = [
         run(f"{TOOLCHAIN}.totals", str(CODE_OBJECTS)),
-        run("pytest", "-q", "-m", "not proof", BARS),
+        run("pytest", "-q", "-m", "not proof", *CHECKS),
         run("tests.proof", "--group", KERNELS.name),
     ]
     raise typer.Exit(not all(passed))
