@@ -15,6 +15,8 @@
 # make modelled      what the timing model says of them: in modelled.json and in docs/benchmarks.md
 # make prove         checks of kernels and engines that have no valid record, and records what passed;
 #                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
+# make sweep CLANG=clang++-24   the kernels by another compiler, and their proofs, in a copy: nothing that
+#                    ships changes; ONLY=gemm_fp8
 # make mutants       what the tests catch: writes the faults of tests/mutants one at a time; hours;
 #                    ONLY=routing, SLOW=1 (survivors: what make test leaves out), JOBS=2
 # make wheel         dist/: the source distribution, and a wheel that auditwheel has checked;
@@ -29,8 +31,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang quick prove mutants test test-slow test-held test-units test-vllm test-rocm test-sglang \
-  environments kernels modelled lint format venv venv-sglang venv-tests venv-sglang-tests \
+.PHONY: demo demo-sglang quick prove sweep mutants test test-slow test-held test-units test-vllm test-rocm \
+  test-sglang environments kernels modelled lint format venv venv-sglang venv-tests venv-sglang-tests \
   model llvm wheel clean
 
 PYTHON ?= python3
@@ -93,6 +95,9 @@ test-slow: llvm environments model
 prove: llvm environments model
 	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof --sglang-python $(BIN_SGLANG) \
 	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
+
+sweep: llvm venv-tests
+	@ONLY='$(ONLY)' $(BIN) -m tests.proof.sweep '$(CLANG)'
 
 mutants: llvm model $(VENV)/.stamps/mutants $(VENV_SGLANG)/.stamps/mutants
 	@ONLY='$(ONLY)' SLOW='$(SLOW)' JOBS='$(or $(JOBS),1)' $(BIN) -m tests.mutants --sglang-python $(BIN_SGLANG)

@@ -27,7 +27,7 @@ struct CappedScores {
 
   HK_DEVICE static CappedScores of(const AttentionPrefillArgs& args, f32, f32 factor) {
     // Past float32 any score is at the cap, but for 0, which stays 0.
-    const f32 steepness = __builtin_elementwise_min(factor * (2 / args.soft_cap), kLargest);
+    const f32 steepness = __builtin_elementwise_minnum(factor * (2 / args.soft_cap), kLargest);
     return {to_scalar(2 * kLog2E * args.soft_cap), to_scalar(-steepness), args.soft_cap};
   }
   HK_DEVICE f32 least() const { return cap; }

@@ -42,7 +42,8 @@ struct RowMaximum {
     value = __builtin_elementwise_maximum(value, next);
     base = value == kNoScore ? 0 : value;
     offset = base * factor;
-    limit = value + __builtin_elementwise_min(kHeadroom * __builtin_amdgcn_rcpf(factor), kLargest);
+    limit =
+        value + __builtin_elementwise_minnum(kHeadroom * __builtin_amdgcn_rcpf(factor), kLargest);
     is_far = any(__builtin_fabsf(value) <= kLargest && __builtin_fabsf(offset) >= kFar);
     if (is_far) limit = kNoScore, offset = 0;
     return __builtin_amdgcn_exp2f((before - base) * factor);

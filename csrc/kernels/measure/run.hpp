@@ -79,6 +79,7 @@ struct Timed {
     barrier();
     if (!(args.waves >> place.wave & 1)) return;
     const Watch began = Watch::read();
+#pragma clang loop unroll(disable)  // newer compilers would: then not every step executes the same
     for (i32 left = args.steps; left > 0; --left) work.step();
     const u32 result = work.result();
     fence_schedule();

@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import zlib
@@ -42,6 +43,9 @@ FLAGS = (
     "-mcode-object-version=5",  # ABI that ROCm 6 also supports
     *("-g", "-fdebug-compilation-dir=.", "-fuse-cuid=none"),  # embed no path and no hash of a path
 )
+PACKING = 23
+"""The first clang that packs float32 instructions which kernels keep apart (SLP vectoriser): they
+would wait for the matrix unit (docs/timing.md)."""
 FACTOR = "bank_conflict_factor"
 """The one figure that takes a run in the emulator."""
 LINE_SECTIONS = {".debug_line", ".debug_line_str"}
@@ -146,7 +150,8 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
     stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
     with tempfile.TemporaryDirectory() as folder:
         full = Path(folder) / stripped.name
-        tools.run("clang++", *FLAGS, f"--offload-arch={arch}", source, "-o", full, cwd=root)
+        flags = (*flags_for(tools), f"--offload-arch={arch}")
+        tools.run("clang++", *flags, source, "-o", full, cwd=root)
         tools.run("llvm-objcopy", "--strip-all", full, stripped)
         keep_lines(full, lines, tools)
         for file in stripped, lines:
@@ -165,6 +170,13 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
         operator, kernel = describe(found, code[found.name], elf, debug_info, arch, tools)
         kernels.setdefault(operator, {})[found.name] = kernel
     return Built(source.stem, record, kernels)
+
+
+def flags_for(tools: Toolchain) -> tuple[str, ...]:
+    """`FLAGS`, and what a newer compiler needs to make the same kind of code."""
+    found = re.search(r"version (\d+)", tools.version)
+    packs = found is not None and int(found[1]) >= PACKING
+    return (*FLAGS, "-fno-slp-vectorize") if packs else FLAGS
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:

@@ -1,7 +1,7 @@
 """Finds the compiler of the kernels and the LLVM tools next to it.
 
 Version 22 is the oldest whose gfx950 code this project has checked. ROCm's own clang works too if
-it is at least as new.
+it is at least as new. `make sweep` checks another one (docs/testing.md).
 """
 
 from __future__ import annotations

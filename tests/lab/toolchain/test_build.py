@@ -144,6 +144,35 @@ def test_an_old_compiler_is_refused_with_the_remedy(tmp_path: Path) -> None:
         compiler.find("no-such-clang")
 
 
+@pytest.mark.parametrize(
+    ("version", "added"),
+    [
+        ("Debian clang version 22.1.8 (1~deb12u1)", ()),
+        ("Debian clang version 23.1.4 (2)", ("-fno-slp-vectorize",)),
+        ("AMD clang version 24.0.0git", ("-fno-slp-vectorize",)),
+    ],
+)
+def test_flags_for_a_newer_compiler(version: str, added: tuple[str, ...]) -> None:
+    assert build.flags_for(Toolchain(Path("clang++"), version)) == (*build.FLAGS, *added)
+
+
+def test_what_a_kernel_keeps_apart_stays_apart(tmp_path: Path, tools: Toolchain) -> None:
+    """Two float32 instructions do not become a packed one (clang 23 would make it)."""
+    body = """
+struct Args { float2* x; float factor, offset; };
+__device__ void run(const Args& a) {
+  float2& both = a.x[__builtin_amdgcn_workitem_id_x()];
+  const float first = __builtin_elementwise_fma(both[0], a.factor, a.offset);
+  const float second = __builtin_elementwise_fma(both[1], a.factor, a.offset);
+  both = float2{__builtin_amdgcn_exp2f(first), __builtin_amdgcn_exp2f(second)};
+}"""
+    body = "using float2 = __attribute__((ext_vector_type(2))) float;" + body
+    code = compile_kernel(tmp_path, Source(body=body), tools)[1]
+    names = [instruction.mnemonic.removesuffix("_e32") for instruction in code.instructions]
+    assert not [name for name in names if name.startswith("v_pk_")]
+    assert len([name for name in names if re.match("v_fma", name)]) == 2
+
+
 def test_a_tool_that_does_not_finish_is_an_error(tmp_path: Path) -> None:
     tool = tmp_path / "llvm-mca"
     tool.write_text("#!/bin/sh\nexec sleep 1000\n")
