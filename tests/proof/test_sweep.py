@@ -56,7 +56,7 @@ def test_a_copy_keeps_its_own_kernels_and_records(root: Path, tmp_path: Path) ->
 
 
 def test_only_what_differs_is_built(tmp_path: Path) -> None:
-    """By compiler, or by the text of a source."""
+    """A source is built again for another compiler, or for another text of it."""
     for folder in (sweep.OBJECTS, sources.SOURCES, sources.INCLUDES):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (version,) = {

@@ -1,4 +1,4 @@
-"""What another build changes in sum: kernels, bytes, registers, and kinds of instructions.
+"""Differences of two builds in sum: kernels, bytes, registers, and kinds of instructions.
 
     python -m hk_backend.lab.toolchain.totals OLD [NEW]     two folders of code objects
 
