@@ -26,6 +26,7 @@ from hk_backend.lab.bench.attention import explain
 from hk_backend.lab.bench.gemm.layers import MODELS, Layer, weights
 from hk_backend.lab.bench.gemm.timers import Clock, Problem
 from hk_backend.lab.timing import family as families
+from hk_backend.lab.timing.calibration import statement
 from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.timing.model import time
 from hk_backend.lab.timing.workloads.attention_prefill.shape import Shape, batch
@@ -117,6 +118,11 @@ STEPS = (
 )
 """Heads 32/8 and d=128 unless the name says something else."""
 
+SAID = (
+    f"Attention: {statement('attention_prefill')}. Layers: {statement('gemm')}. "
+    "The error of ratios is unknown."
+)
+"""Note above the tables."""
 FORMATS = ("bf16", "fp8_channel", "fp8_block")
 ROWS = (1, 16, 64, 256, 512, 1024, 2048, 8192)
 LAUNCH_US, RATE_SHARE, BYTES_PER_US = 4.0, 0.75, 5.85e6
@@ -131,7 +137,8 @@ def model(kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], obj
     """
     with ThreadPoolExecutor(workers) as pool:
         tables_of = (_variants, _steps, _layers)
-        text = "\n".join(of(kernels, pool, tell) for of in tables_of).strip()
+        found = [of(kernels, pool, tell) for of in tables_of]
+    text = "\n".join((f"{SAID}\n", *found)).strip()
     out.mkdir(parents=True, exist_ok=True)
     (out / "modelled_goals.md").write_text(f"{text}\n")
     return text

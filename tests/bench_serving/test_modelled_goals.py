@@ -67,6 +67,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_tables(written: str) -> None:
     """Variants are multiples of the plain kernel, steps lose the gaps of their launches, layers are
     shares of their goal; bold is a goal missed."""
+    assert written.count("error 5% rms on published figures") == 2
     cells = cells_of(written)
     assert cells["soft cap"] == ["3", "3", "3"]
     assert cells["soft cap in a window of 1024"][:2] == ["3", "3"]
@@ -83,6 +84,14 @@ def test_the_tables(written: str) -> None:
     assert float(mean) == pytest.approx(0.5 * 4 ** (16 / 128), abs=0.006)
     assert most.startswith("**2.00** (llama")
     assert "M=1)" in most
+
+
+def test_a_goal_of_few_rows_is_their_bytes() -> None:
+    """Weights of FP8 count half of those of bf16; results have two bytes."""
+    sizes, rate = (1, 1000, 5850), 1e12
+    fp8, bf16 = (modelled_goals._goal(stored, sizes, rate) for stored in ("e4m3", "bf16"))
+    assert fp8 == pytest.approx(LAUNCH_US + (1001 * 5850 + 2000) / 5.85e6)
+    assert bf16 - fp8 == pytest.approx(1001 * 5850 / 5.85e6)
 
 
 @pytest.mark.slow
