@@ -73,10 +73,7 @@ class PrefillRoute:
         """
         try:
             self.launch(step, paged, tensors, arguments)
-            if not self._check.due(lambda: device_for(tensors[0].device.type).is_capturing()):
-                return ""
-            of = AttentionArguments(**arguments(), **step.rows(paged))
-            why = self._check.attention_prefill(of).why
+            why = self._why_wrong(step, paged, tensors, arguments) if self._check.on else ""
         except Exception as error:
             return survive(self._logger, error)
         return switch_off(self._logger, why) if why else ""
@@ -92,6 +89,19 @@ class PrefillRoute:
         prepared = self._prepared.get((paged, step.gathered))
         if prepared is None or not prepared.launch(step, tensors):
             self._meet(step, paged, tensors, arguments())
+
+    def _why_wrong(
+        self,
+        step: PrefillStep,
+        paged: bool,
+        tensors: LayerTensors,
+        arguments: Callable[[], dict[str, Any]],
+    ) -> str:
+        """Compares the call with the reference if HK_CHECK draws it; returns what is wrong."""
+        if not self._check.due(lambda: device_for(tensors[0].device.type).is_capturing()):
+            return ""
+        of = AttentionArguments(**arguments(), **step.rows(paged))
+        return self._check.attention_prefill(of).why
 
     def _meet(
         self, step: PrefillStep, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]

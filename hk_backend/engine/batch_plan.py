@@ -90,25 +90,28 @@ class BatchPlan:
         Args:
             cache: the layer's cache, if HK reads its keys there.
         """
-        assert self.mine is not None
+        assert self.step is not None
         query, key, value, out = call
         if cache is not None:
             key, value = cache.key.tensor, cache.value.tensor
-        if not self.mine.gathered:
+        if not self.step.gathered:
             return query, key, value, out
+        assert self.mine is not None
         if cache is None:
             key, value = self.mine.of_tokens(key), self.mine.of_tokens(value)
         return self.mine.of_tokens(query), key, value, self.mine.output_for(out)
 
     def scatter(self, tensors: LayerTensors, out: torch.Tensor) -> None:
         """Writes the results in `tensors` (see there) to their places in a call's `out`."""
-        if self.mine is not None and self.mine.gathered:
+        if self.step is not None and self.step.gathered:
+            assert self.mine is not None
             self.mine.scatter(tensors[3], out)
 
     def count_served(self) -> None:
         """Counts a call whose rows `mine` HK has computed."""
         count(ROUTE, "dummy" if self.dummy else "served", self.tokens)
-        _count_left(self.left or {})
+        if self.left:
+            _count_left(self.left)
 
     def count_left(self, why: str, tokens: int) -> None:
         """Counts a call of `tokens` tokens that the parent computes because of `why`.

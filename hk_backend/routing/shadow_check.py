@@ -49,11 +49,15 @@ class ShadowCheck:
         route: route whose counters keep the largest error.
         share: share of the calls that are checked, 0 to 1. They are drawn at random with a fixed
             seed, as every n-th call would always be of the same layer.
+
+    Attributes:
+        on: whether any call is checked.
     """
 
     def __init__(self, route: str, share: float) -> None:
         self._route = route
         self._share = share
+        self.on = share > 0
         self._random = random.Random(0)
 
     def due(self, is_capturing: Callable[[], bool]) -> bool:
@@ -64,7 +68,7 @@ class ShadowCheck:
                 Such a call has computed nothing yet, and reading from the device would end the
                 capture. It is counted as a call that could not be seen.
         """
-        if self._share <= 0:
+        if not self.on:
             return False
         if is_capturing():
             self._say_that_it_cannot_see()

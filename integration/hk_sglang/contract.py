@@ -48,7 +48,8 @@ ATTENTION = {
     "sglang.srt.mem_cache.memory_pool": (
         "KVWriteLoc.for_layer(forward_batch, layer, swa_loc)",
         f"MHATokenToKVPool.{SET_KV_BUFFER}",
-        "MHATokenToKVPool.get_kv_buffer(self, layer_id)",
+        "MHATokenToKVPool.get_key_buffer(self, layer_id)",
+        "MHATokenToKVPool.get_value_buffer(self, layer_id)",
     ),
     "sglang.srt.mem_cache.swa_memory_pool": (
         f"SWAKVPool.{SET_KV_BUFFER}",

@@ -42,7 +42,7 @@ class ParentRows:
         q, k, v = (self.rows.of_tokens(tensor) for tensor in (q, k, v))
         part = self.parent.forward_extend(q, k, v, layer, self.batch, False, **extra)
         room = self.rows.output_for(out)
-        room.copy_(part.reshape(room.shape))
+        room.copy_(part if part.shape == room.shape else part.reshape(room.shape))
         self.rows.scatter(room, out)
 
 

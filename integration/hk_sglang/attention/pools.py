@@ -61,7 +61,7 @@ def layouts_of(pool: Any, layer_id: int) -> tuple[str, str]:
 
 
 def read_pool(pool: Any, layer_id: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
-    """Describes the tensors of a layer that `pool.get_kv_buffer` returned."""
+    """Describes the tensors of a layer that `pool` returned."""
     part = part_of(pool, layer_id)
     key_layout, value_layout = LAYOUTS[part.kv_cache_layout]
     if part.kv_cache_layout == "nhd":
@@ -96,12 +96,12 @@ class Caches:
 
     def paged(self, layer_id: int) -> PagedKV:
         """Description of the layer's part of the pool, made once per tensor that the pool holds."""
-        # ask each time: the pool waits here for a layer that is being loaded
-        key, value = self.pool.get_kv_buffer(layer_id)
+        # ask for keys each time: the pool waits here for a layer that is being loaded, values too
+        key = self.pool.get_key_buffer(layer_id)
         known = self._known.get(layer_id)
         if known and (known[0] is key or _is_bound_alike(known[0], key)):
             return known[1]
-        cache = read_pool(self.pool, layer_id, key, value)
+        cache = read_pool(self.pool, layer_id, key, self.pool.get_value_buffer(layer_id))
         self._known[layer_id] = key, cache
         return cache
 

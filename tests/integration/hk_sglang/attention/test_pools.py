@@ -125,7 +125,8 @@ def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None
     whole = hk.cache.paged(0)
     key, value = pool.get_kv_buffer(0)
     assert hk.cache.paged(0) is whole
-    pool.get_kv_buffer = lambda layer_id: (key[: len(key) // 2], value[: len(value) // 2])
+    pool.get_key_buffer = lambda layer_id: key[: len(key) // 2]
+    pool.get_value_buffer = lambda layer_id: value[: len(value) // 2]
     assert hk.cache.paged(0).num_blocks == whole.num_blocks // 2
 
 
