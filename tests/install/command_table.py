@@ -69,7 +69,6 @@ TABLE = {
     "python -m bench_serving": LONG,
     "python -m bench_serving kernels --isa avx2": TOO_LONG,
     "python -m bench_serving serve --engine sglang": SGLANG,
-    "HK_DEVICE=emulated:gfx950 python -c": SHELL,
     "HK_BACKEND=1 python -m vllm.entrypoints.openai.api_server": SERVER,
     "HK_BACKEND=1 HK_DEVICE=emulated:gfx950 VLLM_CPU_KVCACHE_SPACE=1": SERVER,
     "HK_BACKEND=1 HK_EVIDENCE=ignore HK_DEVICE=emulated:gfx950 python serve.py": EMULATED_ENGINE,
