@@ -13,10 +13,9 @@ HK_ARCHES(gfx950);
 #define FP8() fp8, Fp8, "e4m3", "e4m3", "vectors"
 #define FP8_BLOCKS() fp8_blocks, Fp8Blocks, "e4m3", "e4m3", "blocks"
 
-// Two workgroups of 128x128 share a CU, and fill each other's waits: a wave's own share is lower.
 WIDE(FP8, 85, 256, 256, 2, 4, 2, 2);
 WIDE(FP8, 80, 256, 128, 4, 2, 3, 2);
-WIDE(FP8, 70, 128, 128, 2, 2, 2, 2);
+WIDE(FP8, 75, 128, 128, 2, 2, 2, 2);
 WIDE_S3(FP8, 75, 128, 128, 2, 2, 3, 1);
 WIDE(FP8, 60, 128, 64, 4, 1, 3, 2);
 DEEP(FP8, 75, 64, 96, 4, 2, 1);

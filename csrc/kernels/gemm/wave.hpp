@@ -23,9 +23,12 @@ class GemmWave {
   // Slots: what runs beside one matrix instruction. Reads of a part are spread over most of its
   // slots, since the LDS takes few at once. Copies are spread over half a step, since a CU takes
   // few at once, too; their slots are counted from where a step's last part begins. The other half
-  // is for the latency of the last one. Small tiles wait for memory most: they copy at once.
+  // is for the latency of the last one. Small tiles wait for memory most: they copy at once. So do
+  // tiles of two stages, which leave that latency a step: if a slot is long and free of scales.
   static constexpr int kReadSlots = kBlocks * 3 / 4;
-  static constexpr int kFirstCopySlot = kBlocks > 2, kCopySlots = kParts * kBlocks / 2;
+  static constexpr bool kRoomySlots = Format::kPiecesA == 2 && !Format::kBlockScales,
+                        kCopyAtOnce = kBlocks <= 2 || (Shape::kStages == 2 && kRoomySlots);
+  static constexpr int kFirstCopySlot = !kCopyAtOnce, kCopySlots = kParts * kBlocks / 2;
   // Copies that start before the next step does.
   static constexpr int kEarlyCopies =
       min(kCopies, ceil_div((kBlocks - kFirstCopySlot) * kCopies, kCopySlots));
