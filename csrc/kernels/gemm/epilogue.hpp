@@ -30,22 +30,40 @@ class Epilogue {
   HK_DEVICE Epilogue(const GemmArgs& args, i32 row, i32 column, Lane lane)
       : args_(args), row_(row), column_(column), lane_(lane) {}
 
+  // C's type is asked once: among the blocks it would take branches of each.
   HK_DEVICE void run(const Result& result) const {
-    const bool scaled = row_scale() || args_.b_scale || args_.bias;
-    static_for<0, kColumnBlocks>([&](auto column) {
-      if (scaled) {
-        const Vectors vectors = load_vectors(column_ + 32 * column);
-        store(result, column, [&](Block block, auto row) {
-          hk::scale(block, block, vectors.of_row[row]);
-          return Block(block * vectors.of_column + vectors.bias);
-        });
-      } else {
-        store(result, column, [](const Block& block, auto) { return block; });
-      }
-    });
+    const u32 size = args_.c_type == kGemmF32 ? 4 : 2, row_bytes = args_.c_row * size;
+    const u64 base = address(args_.c) + wide_mul(row_, row_bytes) + column_ * size;
+    const u32 rows = clamp_scalar(args_.m - row_, Shape::kWaveRows);
+    const Rows c{BoundedView(base, rows * row_bytes), row_bytes};
+    if (args_.c_type == kGemmBf16)
+      run_as<bf16>(result, c);
+    else if (args_.c_type == kGemmF16)
+      run_as<f16>(result, c);
+    else
+      run_as<f32>(result, c);
   }
 
  private:
+  // The wave's rows of C, from its first column on.
+  struct Rows {
+    BoundedView view;
+    u32 bytes;  // from row to row
+  };
+
+  template <class T>
+  HK_DEVICE void run_as(const Result& result, const Rows& c) const {
+    if (row_scale() || args_.b_scale || args_.bias) {
+      const Vectors vectors = load_vectors();
+      store<T>(result, c, [&](Block block, auto column, auto row) {
+        hk::scale(block, block, vectors.of_row[row]);
+        return Block(block * vectors.of_column[column] + vectors.bias[column]);
+      });
+    } else {
+      store<T>(result, c, [](const Block& block, auto, auto) { return block; });
+    }
+  }
+
   // Null if there is none, or the sums have theirs.
   HK_DEVICE const f32* row_scale() const {
     return Shape::Format::kBlockScales ? nullptr : args_.a_scale;
@@ -54,10 +72,11 @@ class Epilogue {
   // The scales and the bias of rows and columns. A missing one is the number that changes nothing.
   struct Vectors {
     ColumnVector of_row[kRowBlocks];
-    Block of_column, bias;
+    Block of_column[kColumnBlocks], bias[kColumnBlocks];
   };
 
-  HK_DEVICE Vectors load_vectors(i32 column) const {
+  // Loads those of all blocks at once: one latency.
+  HK_DEVICE Vectors load_vectors() const {
     Vectors vectors;
     static_for<0, kRowBlocks>([&](auto i) {
       const i32 first = (row_ + 32 * i) * args_.a_scale_row;
@@ -66,41 +85,56 @@ class Epilogue {
           bit_cast<f32>(load_word(scales, lane_.col * args_.a_scale_row * u32(sizeof(f32))));
       if (!row_scale()) vectors.of_row[i] = 1;
     });
-    load_rows<f32>(vectors.of_column, view_from<f32>(args_.b_scale, args_.n, column), lane_);
-    if (!args_.b_scale) fill(vectors.of_column, 1);
-    Block other;
-    load_bias<bf16>(vectors.bias, kGemmBf16, column);
-    load_bias<f16>(other, kGemmF16, column);
-    vectors.bias += other;
-    load_bias<f32>(other, kGemmF32, column);
-    vectors.bias += other;
+    static_for<0, kColumnBlocks>([&](auto i) {
+      const i32 column = column_ + 32 * i;
+      load_rows<f32>(vectors.of_column[i], view_from<f32>(args_.b_scale, args_.n, column), lane_);
+      if (!args_.b_scale) fill(vectors.of_column[i], 1);
+    });
+    static_for<0, kColumnBlocks>([&](auto i) { load_bias(vectors.bias[i], column_ + 32 * i); });
     return vectors;
   }
 
-  // Zeros if the bias is of another type.
-  template <class T>
-  HK_DEVICE void load_bias(Block& dst, i32 type, i32 column) const {
-    const void* values = args_.bias_type == type ? args_.bias : nullptr;
-    load_rows<T>(dst, view_from<T>(values, args_.n, column), lane_);
+  // Zeros if there is none.
+  HK_DEVICE void load_bias(Block& dst, i32 column) const {
+    fill(dst, 0);
+    if (!args_.bias) return;
+    load_bias_of<bf16>(dst, kGemmBf16, column);
+    load_bias_of<f16>(dst, kGemmF16, column);
+    load_bias_of<f32>(dst, kGemmF32, column);
   }
 
-  template <class F>
-  HK_DEVICE void store(const Result& result, auto column, F&& finish) const {
-    const u32 size = args_.c_type == kGemmF32 ? 4 : 2, row_bytes = args_.c_row * size;
-    const u64 base = address(args_.c) + wide_mul(row_, row_bytes) + column_ * size;
+  template <class T>
+  HK_DEVICE void load_bias_of(Block& dst, i32 type, i32 column) const {
+    if (args_.bias_type == type)
+      load_rows<T>(dst, view_from<T>(args_.bias, args_.n, column), lane_);
+  }
+
+  // Stores what `finish` makes of each block of sums. A wave whose columns are all below N asks
+  // that once.
+  template <class T, class F>
+  HK_DEVICE void store(const Result& result, const Rows& c, const F& finish) const {
+    if (args_.n - column_ >= Shape::kWaveColumns)
+      store_blocks<T, true>(result, c, finish);
+    else
+      store_blocks<T, false>(result, c, finish);
+  }
+
+  template <class T, bool kWhole, class F>
+  HK_DEVICE void store_blocks(const Result& result, const Rows& c, const F& finish) const {
     const i32 channels = args_.n - column_;
-    static_for<0, kRowBlocks>([&](auto row) {
-      const u32 left = clamp_scalar(args_.m - row_ - 32 * row, DefaultShape::kCols);
-      const BoundedView view(base + wide_mul(32 * row, row_bytes), left * row_bytes);
-      const Block block = finish(result.block[column][row], row);
-      const auto row_of = [&] { return lane_.col * row_bytes; };
-      if (args_.c_type == kGemmBf16)
-        store_transposed_below<bf16>(view, row_of, 32 * column, channels, block, lane_);
-      else if (args_.c_type == kGemmF16)
-        store_transposed_below<f16>(view, row_of, 32 * column, channels, block, lane_);
-      else
-        store_transposed_below<f32>(view, row_of, 32 * column, channels, block, lane_);
-      fence_schedule();
+    static_for<0, kColumnBlocks>([&](auto column) {
+      static_for<0, kRowBlocks>([&](auto row) {
+        Block sums = result.block[column][row];
+        // else the compiler finishes blocks before it asks whether they are whole, and spills
+        if constexpr (!kWhole) pin_vector(sums);
+        const Block block = finish(sums, column, row);
+        const auto row_of = [&] { return lane_.col * c.bytes + 32 * row * c.bytes; };
+        if constexpr (kWhole)
+          store_transposed<T>(c.view, row_of(), 32 * column, block, lane_);
+        else
+          store_transposed_below<T>(c.view, row_of, 32 * column, channels, block, lane_);
+        fence_schedule();
+      });
     });
   }
 };

@@ -67,9 +67,11 @@ HK_DEVICE void multiply_deep(const GemmArgs& args, const Part& part, u32 lds, i3
 }
 
 template <class Shape>
-HK_DEVICE void gemm(const GemmArgs& args) {
+HK_DEVICE void gemm(GemmArgs args) {
   extern __attribute__((shared)) char lds[];
   const Part part = part_of<Shape>(args, __builtin_amdgcn_workgroup_id_x());
+  // the epilogue's, loaded with the rest: behind the loop they would take a latency of their own
+  pin_scalar(args.c, args.c_row, args.c_type, args.a_scale, args.b_scale, args.bias);
   if constexpr (Shape::kDeep)
     multiply_deep<Shape>(args, part, shared_address(lds), this_wave(), this_lane());
   else
