@@ -48,7 +48,7 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
 @cache
 def launches(name: str) -> list[tuple[Problem, int]]:
     """Problems and splits of the launches: ragged tiles with more steps than stages; ragged steps
-    alone; every type of c, with and without scales."""
+    alone; every type of c, with and without scales, and with a bias of every type."""
     entry = KERNELS[name]
     tile, bias = entry.tile, torch.bfloat16
     size = (tile.rows + 8, tile.columns + 140)
@@ -65,6 +65,8 @@ def launches(name: str) -> list[tuple[Problem, int]]:
     for out in TYPES:
         for scales in ("both", "none"):
             found.append((random_problem(entry, (40, 70, 20), out, scales), 1))
+        for kind in TYPES:
+            found.append((random_problem(entry, (40, 70, 20), out, "both", kind), 1))
     return found
 
 
