@@ -56,7 +56,8 @@ def pack_weight(
             per token), "tensor" (one for all of x: `input_scale`, else dynamic), "token_block"
             (dynamic, per token and 128 channels). mx formats: "mx" (as the weight, dynamic);
             "rotated" (x is rotated as `rotation` says, and not rounded); "mx_rotated" (rotated,
-            then rounded as by "mx").
+            then rounded as by "mx"). "mxfp4" also: the name of a wider mx format ("mxfp6_e2m3",
+            "mxfp6_e3m2", "mxfp8"), and the same after a rotation ("mxfp6_e2m3_rotated").
         input_scale: static scale of "tensor" activations: one number, float32, bfloat16, float16.
         rotation: neighbours along K that are rotated together, 32, 64 or 128, a divisor of K; 0 for
             activations without a rotation. `weight` must be rotated already

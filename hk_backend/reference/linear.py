@@ -57,16 +57,17 @@ def round_activations(
     They are rotated in float32, quantised and dequantised, as far as the arguments ask for it.
     """
     if activations in ROTATED:
-        x, activations = rotated_float32(x, rotation), ROTATED[activations]
-    if activations == "none":
+        x = rotated_float32(x, rotation)
+    target = FORMATS[format].of_activations(activations)
+    if target is None:
         return x.double()
-    if activations == "mx":
-        blocks, mx_scales = quantize_mx(x, format)
-        return dequantize(blocks, format, mx_scales)
+    if target.is_mx:
+        blocks, mx_scales = quantize_mx(x, target.name)
+        return dequantize(blocks, target.name, mx_scales)
     given = None
     if input_scale is not None:
         given = input_scale.float().reshape(1)
-    return dequantize_rows(*quantize_fp8(x, activations, given, FORMATS[format].dtype))
+    return dequantize_rows(*quantize_fp8(x, activations, given, target.dtype))
 
 
 def dequantize_rows(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
+from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS, Format
 
 HOST_LAYOUTS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 LAYOUTS = (*HOST_LAYOUTS, "gfx950")
@@ -91,6 +91,11 @@ class PackedWeight:
     def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
         """Rebuilds the weight from the results of `tensors` and `as_ints`."""
         return cls.from_flat([*(tensors.get(name) for name in TENSORS), ints])
+
+    @property
+    def x_format(self) -> Format | None:
+        """The format that x is rounded to; None: x is not rounded."""
+        return FORMATS[self.format].of_activations(self.activations)
 
     @property
     def nbytes(self) -> int:

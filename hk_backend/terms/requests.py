@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import torch
 
+from hk_backend.terms.weight_format import FORMATS, Format
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
@@ -67,3 +69,8 @@ class LinearRequest:
     out_dtype: torch.dtype | None = None
     bias_dtype: torch.dtype | None = None
     rotation: int = 0
+
+    @property
+    def x_format(self) -> Format | None:
+        """The format that x is rounded to; None: x is not rounded."""
+        return FORMATS[self.format].of_activations(self.activations)

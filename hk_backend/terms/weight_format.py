@@ -56,11 +56,26 @@ class Format:
         return self.is_quantised and self.bits == 8
 
     @property
-    def activations(self) -> tuple[str, ...]:
-        """Names of the ways to round activations for such a weight; see `pack_weight`."""
+    def roundings(self) -> tuple[str, ...]:
+        """Names of the ways to round activations for such a weight, without a rotation."""
         if self.is_fp8:
             return ("none", "token", "tensor", "token_block")
-        return ("none", "mx", *ROTATED) if self.is_mx else ("none",)
+        return ("none", "mx", *WIDER.get(self.name, ())) if self.is_mx else ("none",)
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The same, and those after a rotation; see `pack_weight`."""
+        rotated = (name for name, after in ROTATED.items() if after in self.roundings)
+        return (*self.roundings, *rotated) if self.is_mx else self.roundings
+
+    def of_activations(self, activations: str) -> Format | None:
+        """The format that activations are rounded to beside such a weight; None: to none.
+
+        Args:
+            activations: one of `activations`.
+        """
+        rounding = ROTATED.get(activations, activations)
+        return None if rounding == "none" else FORMATS.get(rounding, self)
 
     @property
     def k_multiple(self) -> int:
@@ -93,14 +108,17 @@ FORMATS: dict[str, Format] = {
         Format("mxfp4", 4, 6.0, 2, 1, torch.uint8, 6.0),
     )
 }
-ROTATED = {"rotated": "none", "mx_rotated": "mx"}
+WIDER = {"mxfp4": ("mxfp6_e2m3", "mxfp6_e3m2", "mxfp8")}
+"""By a weight's format, those of more bits that activations may be rounded to beside it."""
+_MX_ROUNDINGS = ("mx", *dict.fromkeys(name for wider in WIDER.values() for name in wider))
+ROTATED = {"rotated": "none", **{f"{rounding}_rotated": rounding for rounding in _MX_ROUNDINGS}}
 """Activations that are rotated first, each with the rounding that follows."""
-ACTIVATIONS = ("none", "token", "tensor", "token_block", "mx", *ROTATED)
+ACTIVATIONS = ("none", "token", "tensor", "token_block", *_MX_ROUNDINGS, *ROTATED)
 FLOAT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def rotated_activations(rounding: str, rotation: int) -> str:
-    """Name of activations with this rounding, "none" or "mx", after a rotation unless that is 0."""
+    """Name of activations with this rounding, one of an mx weight, after a rotation unless 0."""
     if not rotation:
         return rounding
     return next(name for name, after in ROTATED.items() if after == rounding)

@@ -39,8 +39,15 @@ def flushes_denormals(layer: Layer) -> bool:
         return False
     if layer.activations == "none":
         return layer.format not in ("fp16", "fp32") and layer.x.dtype == torch.bfloat16
-    in_integers = layer.activations.startswith("mx") and layer.format != "mxfp8"
+    in_integers = adds_up_in_integers(layer.format, layer.activations)
     return not in_integers or device_for("cpu").name == "cpu:amx"
+
+
+def adds_up_in_integers(format: str, activations: str) -> bool:
+    """Whether products of two mx formats may add up in integers, which mxfp8's never do."""
+    weight = FORMATS[format]
+    x = weight.of_activations(activations)
+    return x is not None and x.is_mx and "mxfp8" not in (format, x.name)
 
 
 @one_thread()

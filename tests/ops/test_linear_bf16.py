@@ -14,7 +14,12 @@ import torch
 from hk_backend.ops import linear, pack_weight
 from hk_backend.terms.weight_format import FORMATS, ROTATED
 from tests.ops.linear_cases import KINDS, Case, make
-from tests.ops.linear_oracle import SMALLEST_NORMAL, check, flushes_denormals
+from tests.ops.linear_oracle import (
+    SMALLEST_NORMAL,
+    adds_up_in_integers,
+    check,
+    flushes_denormals,
+)
 from tests.ops.test_linear import whole_numbers
 
 ROWS = (*range(1, 18), 28, 31, 32, 33, 49)
@@ -35,7 +40,7 @@ def kinds() -> Iterator[tuple[str, str, str]]:
     Scales of channels and of tensors multiply the same sums: one of them stands for both.
     """
     for format, activations, scales in KINDS:
-        integers = activations == "mx" and format != "mxfp8"
+        integers = adds_up_in_integers(format, activations)
         exact = format not in ("fp16", "fp32") and activations not in ROTATED
         if exact and not integers and scales != "tensor":
             yield format, activations, scales

@@ -9,6 +9,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.reference.linear import decode, encode, mx_scale_values, pack_bits, unpack_bits
+from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
 
 ELEMENTS = {
@@ -114,6 +115,37 @@ def test_mxfp4_scales_worked_out(largest: float, codes: tuple[int, int]) -> None
         assert scales.tolist() == [wanted]
         if wanted == 255:
             assert not found.any()
+
+
+ROUNDED = {
+    # 5.3 beside 7.3, whose blocks have these scales: 2^1, 1, 1/4 and 1/64
+    "mx": (6.0, 8.0),
+    "mxfp6_e2m3": (5.5, 7.5),
+    "mxfp6_e3m2": (5.0, 7.0),
+    "mxfp8": (5.5, 7.0),  # 467.2 / 64 saturates at 448
+}
+
+
+@pytest.mark.parametrize(("activations", "wanted"), ROUNDED.items())
+def test_activations_of_each_format_worked_out(
+    activations: str, wanted: tuple[float, float]
+) -> None:
+    """Beside mxfp4 weights; after a rotation the rotated numbers are rounded alike."""
+    x = torch.zeros(64)
+    x[[3, 5]] = torch.tensor([5.3, -7.3])
+    found = reference.linear(x, *identity(64), activations=activations)
+    assert found[[3, 5]].tolist() == [wanted[0], -wanted[1]]
+    assert found.count_nonzero() == 2
+    turned = reference.linear(
+        rotated(x, 64), *identity(64), activations=f"{activations}_rotated", rotation=64
+    )
+    assert torch.equal(turned, found)
+
+
+def identity(k: int) -> tuple[torch.Tensor, str, torch.Tensor]:
+    """Weight, format and scales of an mxfp4 layer that shows its input."""
+    codes = pack_bits(2 * torch.eye(k, dtype=torch.int64), 4)
+    return codes, "mxfp4", torch.full((k, k // 32), 127, dtype=torch.uint8)
 
 
 def test_fp8_scales_worked_out() -> None:

@@ -14,7 +14,7 @@ from hk_backend.reference.butterflies import rotated_float32
 from hk_backend.reference.linear import pack_bits
 from hk_backend.reference.rotation import ROTATIONS, hadamard, rotated
 from hk_backend.terms.weight_format import FLOAT_DTYPES, MX_BLOCK, ROTATED
-from tests.ops.linear_cases import X_LAYOUTS, Case, Layer, laid_out, make
+from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
 from tests.ops.linear_oracle import check
 from tests.ops.oracle import U, close
 from tests.ops.test_quantize import MX_FORMATS, check_mx, hard_rows
@@ -75,6 +75,7 @@ def test_what_is_no_rotation_is_named(block: int) -> None:
 
 
 FORMATS = pytest.mark.parametrize("format", MX_FORMATS)
+ROTATED_KINDS = [(format, rounding) for format, rounding, _ in KINDS if rounding in ROTATED]
 ROWS = (1, 3, 9, 16, 17, 70)
 """Rows for each kernel: few in floats, few in integers, in one group and in several; many."""
 
@@ -103,12 +104,11 @@ def test_strides(layout: str, isa: str) -> None:
         x = torch.randn(m, 192, generator=torch.Generator().manual_seed(5)).bfloat16()
         check_mx(laid_out(x, layout), "mxfp4", "even", 64)
         for activations in ROTATED:
-            check(Case("mxfp6_e2m3", activations, m=m, k=192, rotation=64, x_layout=layout))
+            check(Case("mxfp4", activations, m=m, k=192, rotation=64, x_layout=layout))
 
 
-@FORMATS
 @BLOCKS
-@pytest.mark.parametrize("activations", ROTATED)
+@pytest.mark.parametrize(("format", "activations"), ROTATED_KINDS)
 def test_layers(activations: str, block: int, format: str, isa: str) -> None:
     """K has several blocks, the last alone in a kernel's step; the last case has several chunks of
     rows, for several threads."""

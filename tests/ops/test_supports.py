@@ -145,6 +145,8 @@ REFUSED_LAYERS: dict[str, tuple[dict[str, object], str]] = {
     "bias_dtype": ({"bias_dtype": torch.int32}, "bias_dtype torch.int32"),
     "activations": ({"activations": "token"}, "'token' with a weight in bf16"),
     "unknown activations": ({"format": "fp8_e4m3fn", "activations": "x"}, "'x'"),
+    "mxfp4 beside mxfp8": ({"format": "mxfp8", "activations": "mxfp4"}, "'mxfp4'"),
+    "mxfp6 beside mxfp8": ({"format": "mxfp8", "activations": "mxfp6_e2m3"}, "'mxfp6_e2m3'"),
     "mx of fp8": ({"format": "fp8_e4m3fn", "activations": "mx"}, "'mx'"),
     "scales": ({"scale_kind": "channel"}, "per channel with a weight in bf16"),
     "mx scales": ({"format": "mxfp4", "scale_kind": "tensor"}, "per tensor"),

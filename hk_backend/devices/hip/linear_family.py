@@ -27,6 +27,9 @@ def find(request: LinearRequest, kernels: Catalogue) -> Family | Verdict:
     """The kernels that compute `request`, or one line that says why there are none."""
     if not kernels.families.get(READERS):
         return refused(f"no linear kernels for {kernels.arch} yet")
+    if request.x_format not in (None, FORMATS[request.format]):
+        pair = f"{request.format} weights with activations {request.activations!r}"
+        return refused(f"{kernels.arch} has no kernels for {pair}")
     if request.format not in FORMATS_OF:
         there = ", ".join(FORMATS_OF)
         return refused(f"{kernels.arch} has no kernels for {request.format} weights, only {there}")

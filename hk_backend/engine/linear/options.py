@@ -23,7 +23,7 @@ from hk_backend.engine.linear.shards import merged_names
 from hk_backend.ops.head_format import EMBEDDINGS, HEADS, KEPT
 from hk_backend.ops.rotation import fitting_rotation
 from hk_backend.reference.rotation import ROTATIONS
-from hk_backend.terms.weight_format import FORMATS, ROTATED, rotated_activations
+from hk_backend.terms.weight_format import FORMATS, rotated_activations
 
 Value = TypeVar("Value", str, int)
 Default = TypeVar("Default", str, int | None)
@@ -106,7 +106,7 @@ def choose(
     formats = FORMATS_OF[method]
     default = fp8_format if method == "hk_fp8" else formats[0]
     format = _chosen(method, "format", format, default, formats)
-    known = tuple(name for name in FORMATS[format].activations if name not in ROTATED)
+    known = FORMATS[format].roundings
     by_default = "token" if FORMATS[format].is_fp8 else "mx"
     activations = _chosen(method, "activations", activations, by_default, known)
     # a rotation improves the activations; weights alone are rounded worse with one
