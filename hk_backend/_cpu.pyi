@@ -89,6 +89,7 @@ def linear(
     threads: int,
     format: Format,
     activations: Activations,
+    x_format: Format,
     rotation: int,
     sizes: Sequence[int],
     x: int,

@@ -9,6 +9,7 @@ instructions the interpreter executed.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import sys
 import tempfile
@@ -72,7 +73,7 @@ _exit = [0]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--emulated-isa", choices=LEVELS, required=True, help="the kernels' level")
-    parser.addoption("--emulated-sample", type=int, help="so many tests, evenly spaced")
+    parser.addoption("--emulated-sample", type=int, help="so many tests, of each module alike")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,8 +107,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The level's tests, or a sample of them."""
     level = config.getoption("--emulated-isa")
     own = [item for item in items if isa_of(item) == level]
-    count = config.getoption("--emulated-sample") or len(own)
-    items[:] = [own[index * len(own) // count] for index in range(min(count, len(own)))]
+    count = config.getoption("--emulated-sample")
+    items[:] = evenly(own, count) if count else own
+
+
+def evenly(items: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """`count` of the tests, as many of each module as of the others, evenly spaced in it."""
+    modules = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
+    chosen: list[pytest.Item] = []
+    for left, tests in zip(range(len(modules), 0, -1), sorted(modules, key=len), strict=True):
+        taken = min((count - len(chosen)) // left, len(tests))
+        chosen += [tests[index * len(tests) // taken] for index in range(taken)]
+    return chosen
 
 
 def isa_of(item: pytest.Item) -> Any:

@@ -20,8 +20,8 @@ pytestmark = [
 class Sample(NamedTuple):
     """Tests of tests/ops on one level of the extension.
 
-    `modules`: of the tests. `kernels`: what they must call. `tests`: how many, evenly spaced; 0:
-    all. `named`: pytest's -k.
+    `modules`: of the tests. `kernels`: what they must call. `tests`: how many, as many of each
+    module; 0: all. `named`: pytest's -k.
     """
 
     modules: tuple[str, ...]

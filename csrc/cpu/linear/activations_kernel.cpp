@@ -112,9 +112,15 @@ HK_INLINE void for_each_slab(const LinearArgs& args, int64_t row, F f) {
 
 void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
   constexpr int64_t slabs = kBlockK / kSlabK;
-  for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
-    float* block = rows.data + (s / slabs * rows.rows + row) * kBlockK;
-    round_to_pairs(x, reinterpret_cast<IntegerBlock*>(block)->slabs[s % slabs]);
+  with_mx_formats(args, [&](auto weight, auto small) {
+    using W = decltype(weight);
+    using X = decltype(small);
+    if constexpr (has_pairs<W, X>())
+      for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+        float* block = rows.data + (s / slabs * rows.rows + row) * kBlockK;
+        auto& slab = reinterpret_cast<IntegerBlock*>(block)->slabs[s % slabs];
+        round_to_pairs<typename W::small, X>(x, slab);
+      });
   });
 }
 
@@ -183,7 +189,7 @@ HK_INLINE void copy_bf16(const LinearArgs& args, const PreparedRows& rows, int64
 
 void prepare_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
   if (args.activations == Activations::none) return copy_bf16(args, rows, row);
-  with_small_float(args.format, [&](auto small) {
+  with_small_float(args.x_format, [&](auto small) {
     using Small = decltype(small);
     const float scale = row_scale_of<Small>(args, rows.first + row, tensor_max);
     rows.factors[row] = scale;
@@ -195,15 +201,16 @@ void prepare_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row,
 }
 
 void prepare_whole(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
-  with_weight_format(args.format, [&](auto weight) {
+  with_mx_formats(args, [&](auto weight, auto small) {
     using W = decltype(weight);
-    if constexpr (has_slabs<W, QuadSlab>())
+    using X = decltype(small);
+    if constexpr (has_slabs<W, X, QuadSlab>())
       for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
-        round_to_quads<typename W::small>(x, *slab_of<QuadSlab>(rows, row, s));
+        round_to_quads<typename W::small, X>(x, *slab_of<QuadSlab>(rows, row, s));
       });
-    if constexpr (has_slabs<W, WordSlab>())
+    if constexpr (has_slabs<W, X, WordSlab>())
       for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
-        round_to_words<typename W::small>(x, *slab_of<WordSlab>(rows, row, s));
+        round_to_words<typename W::small, X>(x, *slab_of<WordSlab>(rows, row, s));
       });
   });
 }
@@ -221,7 +228,7 @@ void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, floa
   for (int64_t k = 0; k < args.k; k += kBlockK)
     widen_block(args, rows.first + row, k, to + k / kBlockK * stride);
   if (args.activations != Activations::none)
-    with_small_float(args.format, [&](auto small) {
+    with_small_float(args.x_format, [&](auto small) {
       rows.factors[row] = round_row<decltype(small)>(args, to, stride, tensor_max);
     });
 }

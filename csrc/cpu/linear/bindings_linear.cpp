@@ -71,8 +71,8 @@ void bind_linear(py::module_& module) {
   module.def(
       "linear",
       [](const std::string& isa, int threads, Format format, Activations activations,
-         int64_t rotation, const std::array<int64_t, 3>& sizes, uint64_t x, DType x_dtype,
-         int64_t x_row, uint64_t weight, uint64_t factors, uint64_t block_scales,
+         Format x_format, int64_t rotation, const std::array<int64_t, 3>& sizes, uint64_t x,
+         DType x_dtype, int64_t x_row, uint64_t weight, uint64_t factors, uint64_t block_scales,
          uint64_t input_scale, uint64_t bias, DType bias_dtype, uint64_t out, DType out_dtype,
          int64_t out_row) {
         const LinearArgs args{.x = pointer<void>(x),
@@ -92,14 +92,17 @@ void bind_linear(py::module_& module) {
                               .k = sizes[2],
                               .format = format,
                               .activations = activations,
+                              .x_format = x_format,
                               .rotation = rotation,
                               .dot_products = has_dot_products()};
         py::gil_scoped_release release;
         linear(isa, args, threads);
       },
       R"(x [m, k] times a packed weight [n, k], transposed, into out [m, n]. Addresses are integers
-(0: absent), strides count elements; columns of x and out are neighbours. rotation: neighbours along
-K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0. sizes: m, n, k.)");
+(0: absent), strides count elements; columns of x and out are neighbours. x_format: the format that
+x is rounded to, the weight's or another mx format; not read if x is not rounded. rotation:
+neighbours along K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0.
+sizes: m, n, k.)");
   module.def(
       "use_dot_products", &use_dot_products,
       "Whether AVX-512 multiplies integers with VNNI where the processor has it; whether it did.");

@@ -1,5 +1,6 @@
-// Activations as whole numbers, for a weight in the same mx format. The format's elements are small
-// whole numbers times a power of two, so that products of a slab add up exactly in integers.
+// Activations as whole numbers, for a weight in the same mx format or a narrower one. Elements of
+// both are small whole numbers times a power of two, so that products of a slab add up exactly in
+// integers. `W` and `X` are the SmallFloat of the weight and of the activations.
 //
 // The x86 multiply of bytes takes one unsigned factor. Weights therefore have `most` added (see
 // small_float.hpp), and each sum starts at a value that compensates for it. The multiply of 16-bit
@@ -13,19 +14,19 @@ namespace hk::cpu::HK_ISA {
 
 // Rounds 32 float32 elements to whole numbers; returns the scale of a product's unit. A block that
 // is not finite gets zeros and a scale that is not finite either.
-template <class Small, class Int>
+template <class W, class X, class Int>
 HK_INLINE float round_to_whole(const float* x, Int (&whole)[kSlabK]) {
   typedef Int narrow __attribute__((vector_size(VL * sizeof(Int))));
-  const uint32_t code = mx_scale_code<Small>(max_abs(x, kSlabK), true);
+  const uint32_t code = mx_scale_code<X>(max_abs(x, kSlabK), true);
   const bool broken = code == kBrokenBlock;
   const vec inverse = splat(broken ? 0.0f : mx_inverse_scale(code));
   for (int64_t i = 0; i < kSlabK; i += VL) {
-    const vec value = round_value<Small>(load(x + i) * inverse, Small::max());
-    const ivec units = __builtin_convertvector(value * splat(Small::unit), ivec);
+    const vec value = round_value<X>(load(x + i) * inverse, X::max());
+    const ivec units = __builtin_convertvector(value * splat(X::unit), ivec);
     const auto run = __builtin_convertvector(broken ? ivec{} : units, narrow);
     std::memcpy(whole + i, &run, sizeof(run));
   }
-  constexpr float product = 1.0f / (Small::unit * Small::unit);
+  constexpr float product = 1.0f / (W::unit * X::unit);
   return broken ? __builtin_nanf("") : product * mx_scale(code);
 }
 
@@ -49,8 +50,8 @@ HK_INLINE int32_t sum_of(const int8_t* whole) {
 
 // ---- few rows ---------------------------------------------------------------------------------
 
-// A slab of 32 elements of a row of mxfp4. A 16-bit lane of a sum is a column: 32 products of twice
-// the values are at most 4608. Sums start at 2^15, the middle of the lane's range.
+// A slab of 32 elements of a row. A 16-bit lane of a sum is a column, whose 32 products have less
+// than 15 bits. Sums start at 2^15, the middle of the lane's range.
 struct IntegerSlab {
   int8_t pairs[kSlabK / 2][4];  // each pair of elements twice
   uint16_t start[2];            // value that sums start at, twice
@@ -63,12 +64,14 @@ struct IntegerBlock {
 };
 static_assert(sizeof(IntegerBlock) <= kBlockK * sizeof(float));
 
+template <class W, class X>
 HK_INLINE void round_to_pairs(const float* x, IntegerSlab& slab) {
+  static_assert(kSlabK * W::most() * X::most() < 1 << 15 && 4 * W::most() * X::most() < 1 << 15);
   int8_t whole[kSlabK];
-  slab.scale = round_to_whole<E2M1>(x, whole);
+  slab.scale = round_to_whole<W, X>(x, whole);
   for (int64_t i = 0; i < kSlabK / 2; ++i)
     for (int copy = 0; copy < 2; ++copy) std::memcpy(slab.pairs[i] + 2 * copy, whole + 2 * i, 2);
-  slab.start[0] = slab.start[1] = uint16_t((1 << 15) - E2M1::most() * sum_of(whole));
+  slab.start[0] = slab.start[1] = uint16_t((1 << 15) - W::most() * sum_of(whole));
 }
 
 // ---- many rows --------------------------------------------------------------------------------
@@ -86,14 +89,14 @@ struct QuadSlab {
 };
 // Number of parts of a slab so that sums over a part fit 16 bits; a lane takes half of its
 // products.
-template <class Small>
-constexpr int kQuadParts = kSlabK / 2 * Small::most() * Small::most() < 1 << 15 ? 1 : 2;
+template <class W, class X>
+constexpr int kQuadParts = kSlabK / 2 * W::most() * X::most() < 1 << 15 ? 1 : 2;
 
-template <class Small>
+template <class W, class X>
 HK_INLINE void round_to_quads(const float* x, QuadSlab& slab) {
-  constexpr int parts = kQuadParts<Small>, most = Small::most();
-  static_assert(kSlabK / 2 / parts * most * most < 1 << 15 && 4 * most * most < 1 << 15);
-  slab.scale = round_to_whole<Small>(x, slab.whole);
+  constexpr int parts = kQuadParts<W, X>, most = W::most(), product = W::most() * X::most();
+  static_assert(kSlabK / 2 / parts * product < 1 << 15 && 4 * product < 1 << 15);
+  slab.scale = round_to_whole<W, X>(x, slab.whole);
   int16_t sums[2][2], all = 0;
   sum_parts(slab.whole, sums);
   for (int part = 0; part < 2; ++part)
@@ -114,10 +117,10 @@ struct WordSlab {
   float scale;
 };
 
-template <class Small>
+template <class W, class X>
 HK_INLINE void round_to_words(const float* x, WordSlab& slab) {
-  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // float32 holds every sum
-  slab.scale = round_to_whole<Small>(x, slab.whole);
+  static_assert(kSlabK * W::most() * X::most() < 1 << 24);  // float32 holds every sum
+  slab.scale = round_to_whole<W, X>(x, slab.whole);
 }
 
 // The slab of a row, stored in place of the rows' floats; all rows of one slab are neighbours.

@@ -11,7 +11,7 @@ namespace hk::cpu {
 // Formats of a packed weight's elements; hk_backend.terms.weight_format explains the names.
 enum class Format : int { f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, mx8, mx6e2m3, mx6e3m2, mx4 };
 
-// Ways to round activations before the multiply.
+// Ways to round activations before the multiply; their elements are those of a Format.
 enum class Activations : int { none, token, tensor, token_block, mx };
 
 constexpr int64_t kSlabK = 32;        // elements along K that are packed together, an mx block
@@ -42,6 +42,7 @@ struct LinearArgs {
   int64_t m, n, k;
   Format format;
   Activations activations;
+  Format x_format;    // of rounded activations; mx only: may differ from the weight's
   int64_t rotation;   // neighbours along K rotated together first: 32, 64 or 128; 0: none
   bool dot_products;  // whether AVX-512 uses dot products of bytes and words (VNNI)
 };

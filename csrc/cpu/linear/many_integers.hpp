@@ -150,7 +150,7 @@ void multiply_rows(const Tile& t) {
   multiply_whole<Products, Slab, rows>(t);
 }
 
-// The panel type for formats whose rows are held in slabs of type `Slab`.
+// The panel type for pairs of formats whose rows are held in slabs of type `Slab`.
 template <class Slab>
 struct IntegerPanel {
   static constexpr int64_t slabs() { return 128 / Slab::lanes; }  // 9 KiB on AVX2, 18 on AVX-512
@@ -160,14 +160,15 @@ struct IntegerPanel {
   void (*multiply_)(const Tile&);
 
   explicit IntegerPanel(const LinearArgs& args) {
-    with_weight_format(args.format, [&](auto weight) {
+    with_mx_formats(args, [&](auto weight, auto x) {
       using W = decltype(weight);
-      if constexpr (has_slabs<W, Slab>()) {
+      using X = decltype(x);
+      if constexpr (has_slabs<W, X, Slab>()) {
         expand_ = expand_whole<W, Slab>;
         if constexpr (std::is_same_v<Slab, WordSlab>) {
           multiply_ = multiply_rows<DotProducts, Slab>;
         } else {
-          multiply_ = multiply_rows<Pairs<kQuadParts<typename W::small>>, Slab>;
+          multiply_ = multiply_rows<Pairs<kQuadParts<typename W::small, X>>, Slab>;
 #if defined(__AVX512F__)
           if (args.dot_products) multiply_ = multiply_rows<DotProducts, Slab>;
 #endif

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "common/amx_gemm.hpp"
+#include "formats/quantize.hpp"
 #include "formats/weight_format.hpp"
 
 namespace hk::cpu::HK_ISA {
@@ -13,13 +14,40 @@ namespace hk::cpu::HK_ISA {
 // whole numbers in 16-bit words, for many rows.
 enum class RowForm { floats, bf16, pairs, quads, words };
 
+// Calls f(weight, x) with the types of a weight's format and of the elements of mx activations
+// beside it, which may have more bits. Nothing is called for other activations.
+template <class F>
+HK_INLINE void with_mx_formats(const LinearArgs& args, F f) {
+  if (args.activations != Activations::mx) return;
+  with_weight_format(args.format, [&](auto weight) {
+    using W = decltype(weight);
+    if constexpr (W::mx)
+      with_small_float(args.x_format, [&](auto x) {
+        using X = decltype(x);
+        if constexpr (std::is_same_v<X, typename W::small> || W::small::bits < X::bits)
+          f(weight, x);
+      });
+  });
+}
+
 struct QuadSlab;
 struct WordSlab;
-// Whether many rows, for a weight of format W, are held in slabs of type `Slab`.
-template <class W, class Slab>
+// Whether many rows of elements X, for a weight of format W, are held in slabs of type `Slab`.
+template <class W, class X, class Slab>
 constexpr bool has_slabs() {
-  if constexpr (W::has_integers)
-    return std::is_same_v<Slab, std::conditional_t<W::small::fits_a_byte(), QuadSlab, WordSlab>>;
+  if constexpr (W::has_integers && X::bits < 8) {
+    constexpr bool bytes = W::small::fits_a_byte() && X::fits_a_byte();
+    return std::is_same_v<Slab, std::conditional_t<bytes, QuadSlab, WordSlab>>;
+  }
+  return false;
+}
+
+// Whether few rows of elements X, for a weight of format W, are held in slabs of pairs: 16 bits
+// hold the sums of a slab.
+template <class W, class X>
+constexpr bool has_pairs() {
+  if constexpr (std::is_same_v<W, NibbleWeight> && W::has_integers && X::bits < 8)
+    return kSlabK * W::small::most() * X::most() < 1 << 15;
   return false;
 }
 
@@ -60,17 +88,19 @@ inline int64_t skinny_rows(const LinearArgs& args) {
 }
 
 HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
-  const bool mx = args.activations == Activations::mx;
-  if (rows <= skinny_rows(args))
-    return mx && args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
-                                                                          : RowForm::floats;
+  const bool few = rows <= skinny_rows(args);
   RowForm form = RowForm::floats;
-  if (mx)
-    with_weight_format(args.format, [&](auto weight) {
-      using W = decltype(weight);
-      if constexpr (has_slabs<W, QuadSlab>()) form = RowForm::quads;
-      if constexpr (has_slabs<W, WordSlab>()) form = RowForm::words;
-    });
+  with_mx_formats(args, [&](auto weight, auto x) {
+    using W = decltype(weight);
+    using X = decltype(x);
+    if constexpr (has_slabs<W, X, QuadSlab>())
+      if (!few) form = RowForm::quads;
+    if constexpr (has_slabs<W, X, WordSlab>())
+      if (!few) form = RowForm::words;
+    if constexpr (has_pairs<W, X>())
+      if (few) form = RowForm::pairs;
+  });
+  if (few) return form;
   if (multiplies_integers(form, args)) return form;
   return kHasPairs && is_exact_in_bf16(args) ? RowForm::bf16 : RowForm::floats;
 }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from hk_backend.devices.cpu.extension import Extension, address
 from hk_backend.devices.cpu.prepared_linear import PreparedLinear
-from hk_backend.reference.linear import round_activations
 from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, ROTATED
@@ -21,9 +19,6 @@ def run(on: Extension, of: LinearArguments) -> None:
     activations, input_scale = weight.activations, weight.input_scale
     if of.x_scales is not None:
         x, activations, input_scale = values_of(x, of.x_scales), "none", None
-    elif in_another_format(weight):
-        rounding = weight.format, activations, None, weight.rotation
-        x, activations, weight = round_activations(x, *rounding).float(), "none", _turned(weight)
     isa, *kind = kind_of(on, weight, activations)
     on.kernels.linear(
         isa,
@@ -49,25 +44,20 @@ def prepare(
     on: Extension, of: LinearArguments, tensors: Sequence[torch.Tensor | None]
 ) -> PreparedLinear | None:
     """Prepares calls like this one, if x is not given as codes (`Device.prepare`)."""
-    if of.x_scales is not None or in_another_format(of.weight):
+    if of.x_scales is not None:
         return None
     return PreparedLinear.of(on, of, kind_of(on, of.weight, of.weight.activations))
 
 
 def kind_of(on: Extension, weight: PackedWeight, activations: str) -> tuple[Any, ...]:
     """Arguments of the extension that say how to multiply by a weight, without the thread count."""
-    activations = ROTATED.get(activations, activations)
-    return on.isa, on.formats[weight.format], on.activations[activations], weight.rotation
-
-
-def in_another_format(weight: PackedWeight) -> bool:
-    """Whether x is rounded to another format than the weight's, which no kernel does."""
-    return weight.x_format not in (None, FORMATS[weight.format])
-
-
-def _turned(weight: PackedWeight) -> PackedWeight:
-    """The weight for an x that is rotated already."""
-    return replace(weight, rotation=0)
+    format = FORMATS[weight.format]
+    target = format.of_activations(activations)
+    rounding = (
+        "mx" if target is not None and target.is_mx else ROTATED.get(activations, activations)
+    )
+    x_format = on.formats[(target or format).name]
+    return on.isa, on.formats[format.name], on.activations[rounding], x_format, weight.rotation
 
 
 def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
