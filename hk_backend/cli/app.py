@@ -165,7 +165,7 @@ def quantize(
         raise typer.Exit(1) from None
     settings = Settings(
         format.value,
-        "none" if activations is quantizing.Activations.none else "",
+        "" if activations is quantizing.Activations.quantized else activations.value,
         list(ignore or []),
         int(shard_size * 1e9),
         method.value if method else "",

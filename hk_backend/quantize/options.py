@@ -56,17 +56,24 @@ class Fold(str, Enum):
 
 
 class Activations(str, Enum):
-    """Values of `--activations`: quantised in the format's way, or not quantised."""
+    """Values of `--activations`: quantised in the format's way, in another format, or not."""
 
     quantized = "quantized"
     none = "none"
+    mxfp6_e2m3 = "mxfp6_e2m3"
+    mxfp6_e3m2 = "mxfp6_e3m2"
+    mxfp8 = "mxfp8"
 
 
 ModelDir = Annotated[Path, typer.Argument(help="Folder of a Llama: config.json and safetensors.")]
 OutDir = Annotated[Path, typer.Argument(help="Created if missing; resumed if interrupted.")]
 FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the weights.")]
 ActivationsOption = Annotated[
-    Activations, typer.Option(help="Quantise activations while serving, or none: weights only.")
+    Activations,
+    typer.Option(
+        help="Quantise activations while serving as the format does, or none: weights only. mxfp4 "
+        "also has activations in wider formats."
+    ),
 ]
 MethodOption = Annotated[
     MethodName | None,

@@ -245,7 +245,7 @@ def as_option(name: str, value: Any) -> str:
     if name == "shard_bytes":
         return f"--shard-size {value / 1e9:g}" if value else "no --shard-size"
     if name == "activations":
-        value = "none" if value == "none" else "quantized"
+        value = "quantized" if value in ("token", "token_block", "mx") else value
     if name == "calibration":
         return f"--text (sha256 {value[:12]})" if value else "no --text"
     if name == "rotation":

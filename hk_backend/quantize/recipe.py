@@ -2,14 +2,15 @@
 
 FP8, MXFP8 and MXFP4 are written as the library `compressed-tensors` (0.17) writes them. No standard
 exists for 6-bit microscaling: MXFP6 is written as AMD Quark exports OCP MX, for vLLM's Quark loader
-(`model_executor/layers/quantization/quark/`). Rotated MXFP6 is written in HK's own convention.
+(`model_executor/layers/quantization/quark/`). So is MXFP4 with activations in a wider format.
+Either, if rotated, is written in HK's own convention.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from hk_backend.ops.mx_scales import best_scales
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.quantize.values import dequantize
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK, WIDER
 
 IGNORED = "lm_head"
 """Layer that no recipe quantises; nor does any quantise the embeddings."""
@@ -44,6 +45,15 @@ class Recipe:
     """Warning about the accuracy of quantised activations; empty: they cost little."""
     rotates: bool = False
     """Whether weights are rotated by default, if activations are quantised."""
+
+    def beside(self, activations: str) -> Recipe:
+        """The recipe for a name of `activations`, which its convention must be able to write.
+
+        compressed-tensors' mxfp4 has one format for weights and activations, Quark one for each.
+        """
+        if activations not in WIDER.get(self.format, ()):
+            return self
+        return replace(self, quant_method="quark", caution="", rotates=False)
 
     @property
     def can_rotate(self) -> bool:
@@ -73,9 +83,9 @@ class Recipe:
             scales = StoredTensor("weight_scale", (n, k // MX_BLOCK), torch.uint8)
         if self.format in ("fp8_e4m3fn", "mxfp8"):
             return StoredTensor("weight", (n, k), torch.float8_e4m3fn), scales
-        if self.format == "mxfp4":
-            return StoredTensor("weight_packed", (n, k // 2), torch.uint8), scales
-        return StoredTensor("weight", (n, k * 3 // 4), torch.uint8), scales
+        packed = self.format == "mxfp4" and self.quant_method == "compressed-tensors"
+        shape = (n, FORMATS[self.format].row_codes(k))
+        return StoredTensor("weight_packed" if packed else "weight", shape, torch.uint8), scales
 
     def quantize(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Codes and scales of `weight` `[n, k]` in the shapes and dtypes of `stored`.
@@ -134,6 +144,7 @@ CAUTION = (
     "rounded to nearest, 2.4 times when rotated, 1.4 times by --method gptq, and 1.4 times with "
     "--activations none (--text FILE measures it for your model)"
 )
+MXFP4_ACTIVATIONS = ("mx", *WIDER["mxfp4"], "none")
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -142,7 +153,7 @@ RECIPES = {
         Recipe("mxfp8", "mxfp8", "mx", ("mx", "none")),
         Recipe("mxfp6_e2m3", "mxfp6_e2m3", "mx", ("mx", "none"), "quark"),
         Recipe("mxfp6_e3m2", "mxfp6_e3m2", "mx", ("mx", "none"), "quark"),
-        Recipe("mxfp4", "mxfp4", "mx", ("mx", "none"), caution=CAUTION, rotates=True),
+        Recipe("mxfp4", "mxfp4", "mx", MXFP4_ACTIVATIONS, caution=CAUTION, rotates=True),
     )
 }
 
@@ -194,7 +205,7 @@ def compressed_tensors_config(
 def hk_config(
     recipe: Recipe, activations: str, ignored: list[str], rotation: int
 ) -> dict[str, Any]:
-    """The `quantization_config` of HK's own method, for rotated MXFP6.
+    """The `quantization_config` of HK's own method, for what Quark's cannot say is rotated.
 
     HK registers the method with engines (`hk_backend.engine.linear.options`). Quark's readers skip
     unknown fields and would serve a rotated weight as if it were not; they refuse this method.
@@ -208,10 +219,18 @@ def hk_config(
     }
 
 
+QUARK_DTYPES = {
+    "mxfp8": "fp8_e4m3",
+    "mxfp6_e2m3": "fp6_e2m3",
+    "mxfp6_e3m2": "fp6_e3m2",
+    "mxfp4": "fp4",
+}
+"""Quark's names of the elements of MX formats."""
+
+
 def quark_config(recipe: Recipe, activations: str, ignored: list[str]) -> dict[str, Any]:
     """The `quantization_config` of Quark's exporter for OCP MX."""
     tensor = {
-        "dtype": recipe.format.replace("mxfp", "fp"),
         "qscheme": "per_group",
         "group_size": MX_BLOCK,
         "ch_axis": -1,
@@ -219,8 +238,10 @@ def quark_config(recipe: Recipe, activations: str, ignored: list[str]) -> dict[s
         "round_method": "half_even",
         "symmetric": None,
     }
-    weight = tensor | {"is_dynamic": False}
-    inputs = None if activations == "none" else tensor | {"is_dynamic": True}
+    format = FORMATS[recipe.format]
+    of_inputs = format.of_activations(activations)
+    weight = tensor | {"dtype": QUARK_DTYPES[format.name], "is_dynamic": False}
+    inputs = of_inputs and tensor | {"dtype": QUARK_DTYPES[of_inputs.name], "is_dynamic": True}
     return {
         "quant_method": "quark",
         "global_quant_config": {

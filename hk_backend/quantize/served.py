@@ -10,7 +10,7 @@ from hk_backend import ops
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.values import dequantize
 from hk_backend.reference.rotation import rotated
-from hk_backend.terms.weight_format import FP8_BLOCK, rotated_activations
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, rotated_activations
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,13 @@ class Serving:
 
     def multiplied(self, x: torch.Tensor) -> torch.Tensor:
         """The inputs `x` `[..., k]` rotated and rounded as the layer does it, float32."""
-        if self.activations == "none":
+        format = FORMATS[self.recipe.format].of_activations(self.activations)
+        if format is None:
             return rotated(x, self.rotation, torch.float32) if self.rotation else x.float()
-        rows, format = x.flatten(0, -2), self.recipe.format
-        if self.activations == "mx":
-            codes, scales = ops.quantize_mx(rows, format, rotation=self.rotation)
-            return dequantize(codes, format, scales).view(x.shape)
+        rows = x.flatten(0, -2)
+        if format.is_mx:
+            codes, scales = ops.quantize_mx(rows, format.name, rotation=self.rotation)
+            return dequantize(codes, format.name, scales).view(x.shape)
         codes, scales = ops.quantize_fp8(rows, self.activations)
         if self.activations == "token_block":
             scales = scales.repeat_interleave(FP8_BLOCK, 1)[:, : x.shape[-1]]

@@ -53,7 +53,7 @@ class Settings:
             raise QuantizeError(
                 f"--shard-size {self.shard_bytes / 1e9:g}: expected a positive number"
             )
-        return recipe
+        return recipe.beside(self.activations)
 
     def chosen_method(self) -> Method:
         """The method. Raises QuantizeError if the format does not support it or its rotation."""

@@ -302,3 +302,5 @@ def test_memory_holds_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_text_is_called_by_the_head_of_its_digest() -> None:
     assert as_option("calibration", "0123456789abcdef") == "--text (sha256 0123456789ab)"
+    assert as_option("activations", "mx") == "--activations quantized"
+    assert as_option("activations", "mxfp8") == "--activations mxfp8"

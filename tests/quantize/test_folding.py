@@ -157,7 +157,9 @@ def test_what_is_not_quantised(half_model: Path, trained: Path, tmp_path: Path) 
         (Settings("mxfp4", fold=ALL), ALL),
         (Settings("mxfp4", method="scales"), NONE),
         (Settings("mxfp4", rotation=128), NONE),  # a block of two heads
-        (Settings("mxfp6_e2m3", method="rotated"), NONE),  # one rotation for all layers
+        # one rotation for all layers
+        (Settings("mxfp6_e2m3", method="rotated"), NONE),
+        (Settings("mxfp4", "mxfp6_e2m3", method="rotated"), NONE),
         (Settings("mxfp4", ignore=["*.1.self_attn.[qkv]_proj"]), NONE),
         (Settings("mxfp4", ignore=["*.self_attn.*"], fold=ALL), ALL),
         (Settings("mxfp4", ignore=["*.1.self_attn.o_proj"]), NONE),
@@ -282,23 +284,27 @@ def test_readers_who_cannot_rotate_refuse(job: Job) -> None:
     read(others)
 
 
-@pytest.mark.parametrize("format", ["mxfp6_e2m3", "mxfp6_e3m2"])
-def test_six_bits_are_hk_s_own(format: str, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "activations"),
+    [("mxfp6_e2m3", ""), ("mxfp6_e3m2", ""), ("mxfp4", "mxfp6_e2m3")],
+)
+def test_six_bits_are_hk_s_own(format: str, activations: str, model: Path, tmp_path: Path) -> None:
     """Quark has no word for a rotation, and its readers skip what they do not know. So only HK
     knows the method."""
     from transformers import AutoModelForCausalLM
 
-    rotated = finished(model, tmp_path / "out", Settings(format, method="rotated"))
+    method = f"hk_{format.partition('_')[0]}"
+    rotated = finished(model, tmp_path / "out", Settings(format, activations, method="rotated"))
     assert config(rotated) == {
-        "quant_method": "hk_mxfp6",
+        "quant_method": method,
         "format": format,
-        "activations": "mx",
+        "activations": activations or "mx",
         "rotation": ROTATION,
         "ignore": ["lm_head"],
     }
     with pytest.raises(RuntimeError, match=r"size mismatch|ignore_mismatched_sizes"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     quantization = pytest.importorskip("vllm.model_executor.layers.quantization")
-    if "hk_mxfp6" not in quantization.QUANTIZATION_METHODS:  # the plugin is not loaded here
-        with pytest.raises(ValueError, match="hk_mxfp6"):
-            quantization.get_quantization_config("hk_mxfp6")
+    if method not in quantization.QUANTIZATION_METHODS:  # the plugin is not loaded here
+        with pytest.raises(ValueError, match=method):
+            quantization.get_quantization_config(method)

@@ -133,10 +133,18 @@ def test_transformers_loads_it(format: str, head: str, model: Path, tmp_path: Pa
     assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
 
 
-@pytest.mark.parametrize("format", QUARK)
-def test_quark(format: str, model: Path, tmp_path: Path) -> None:
-    """Codes as a little-endian stream of 6 bits, e8m0 scales, and the config of its exporter."""
-    out = quantized(model, tmp_path / "out", format)
+@pytest.mark.parametrize(
+    ("format", "activations", "of_inputs"),
+    [
+        *((each, "", each.replace("mxfp", "fp")) for each in QUARK),
+        ("mxfp4", "mxfp6_e2m3", "fp6_e2m3"),
+        ("mxfp4", "mxfp6_e3m2", "fp6_e3m2"),
+        ("mxfp4", "mxfp8", "fp8_e4m3"),
+    ],
+)
+def test_quark(format: str, activations: str, of_inputs: str, model: Path, tmp_path: Path) -> None:
+    """Codes as a little-endian stream of bits, e8m0 scales, and the config of its exporter."""
+    out = quantized(model, tmp_path / "out", format, activations)
     tensors, original = tensors_of(out), load_file(model / WEIGHTS)[f"{LAYER}.weight"]
     codes, scales = reference.quantize_mx(original, format, "even")
     assert torch.equal(tensors[f"{LAYER}.weight"], codes)
@@ -146,7 +154,10 @@ def test_quark(format: str, model: Path, tmp_path: Path) -> None:
     assert config["exclude"] == ["lm_head"]
     weight = config["global_quant_config"]["weight"]
     assert weight["dtype"] == format.replace("mxfp", "fp")
-    assert config["global_quant_config"]["input_tensors"] == weight | {"is_dynamic": True}
+    inputs = weight | {"dtype": of_inputs, "is_dynamic": True}
+    assert config["global_quant_config"]["input_tensors"] == inputs
+    if activations:  # weights alone have a convention of their own
+        return
     weight_only = quantized(model, tmp_path / "weight-only", format, "none")
     config = config_of(weight_only)["quantization_config"]
     assert config["global_quant_config"]["input_tensors"] is None

@@ -131,6 +131,9 @@ def test_a_model(damage: Damage, format: str, why: str, writable: Path, tmp_path
         (Settings("mxfp4", "none"), Method("scales")),
         (Settings("mxfp4", "none", method="rotated"), Method("rotated", ROTATION)),
         (Settings("mxfp4", "none", method="gptq"), Method("gptq")),
+        (Settings("mxfp4", "mxfp6_e2m3"), Method("scales")),
+        (Settings("mxfp4", "mxfp8", method="rotated"), Method("rotated", ROTATION)),
+        (Settings("mxfp4", "mxfp6_e2m3", method="gptq"), Method("gptq")),
         (Settings("mxfp6_e3m2"), Method("scales")),
         (Settings("mxfp8", "none"), Method("scales")),
         (Settings("mxfp8", method="gptq"), Method("gptq")),
@@ -207,6 +210,7 @@ ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
     [
         (Settings("fp9"), "format 'fp9': choose one of fp8, "),
         (Settings("fp8", "mx"), "activations 'mx': fp8 knows token and none"),
+        (Settings("mxfp8", "mxfp6_e2m3"), "'mxfp6_e2m3': mxfp8 knows mx and none"),
         (Settings("fp8", shard_bytes=0), "--shard-size 0: expected a positive"),
         (Settings("fp8", ignore=["model.layers.7.*"]), r"--ignore model\.layers\.7\.\*: no such"),
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),

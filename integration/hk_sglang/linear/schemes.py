@@ -29,7 +29,7 @@ from sglang.srt.layers.quantization.utils import is_layer_skipped
 from sglang.srt.layers.quantization.w8a8_fp8 import W8A8Fp8Config
 
 from hk_backend.engine.linear.packed_layer import no_kernel
-from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK, rotated_activations
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK, rotated_activations
 
 FP8 = "fp8_e4m3fn"
 BLOCK = [FP8_BLOCK, FP8_BLOCK]
@@ -270,14 +270,18 @@ def _quark_mx(weight: dict[str, Any], inputs: dict[str, Any] | None) -> Scheme:
     format = QUARK_MX.get(str(weight.get("dtype")))
     if format is None or weight.get("group_size") != MX_BLOCK or _not_e8m0(weight):
         raise NotServed(f"Quark's weights in {weight.get('dtype')} per {weight.get('group_size')}")
-    if inputs and (
-        inputs.get("dtype") != weight["dtype"]
+    if not inputs:
+        return Scheme(format, "mx", "none")
+    found = QUARK_MX.get(str(inputs.get("dtype")), "")
+    rounding = "mx" if found == format else found
+    if (
+        rounding not in FORMATS[format].roundings
         or inputs.get("group_size") != MX_BLOCK
         or inputs.get("is_dynamic") is False
         or _not_e8m0(inputs)
     ):
-        raise NotServed("activations in another format than the weight's")
-    return Scheme(format, "mx", "mx" if inputs else "none")
+        raise NotServed(f"activations in {inputs.get('dtype')} with a weight in {format}")
+    return Scheme(format, "mx", rounding)
 
 
 def _not_e8m0(tensor: dict[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kMxfp6E2M3Static,
     kMxfp6E3M2Dynamic,
     kMxfp6E3M2Static,
+    kMxfp8Dynamic,
 )
 
 from hk_backend.engine.linear.packed_layer import pack_layer, release
@@ -28,10 +29,17 @@ MXFP6 = {
     kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
 }
 """HK's format, and the key of activations in the same format, by the key of the weight."""
+BESIDE_MXFP4 = {
+    kMxfp4Dynamic: "mx",
+    kMxfp6E2M3Dynamic: "mxfp6_e2m3",
+    kMxfp6E3M2Dynamic: "mxfp6_e3m2",
+    kMxfp8Dynamic: "mxfp8",
+}
+"""HK's name of the rounding of activations beside mxfp4 weights, by vLLM's key."""
 
 
 class HKMxKernel(HKKernel):
-    """Mixin for weights of an OCP microscaling format, and activations in it or unquantised."""
+    """Mixin for weights of an OCP microscaling format, and activations in one or unquantised."""
 
     weight_only = False
     """Whether the checkpoint asks for unquantised activations; checkpoints.py sets it."""
@@ -59,8 +67,12 @@ class HKMxKernel(HKKernel):
 
     def activations(self) -> str:
         key = getattr(self.config, "activation_quant_key", "the weight's")
-        rounding = "none" if self.weight_only or key is None else "mx"
+        rounding = "none" if self.weight_only or key is None else self.rounding(key)
         return rotated_activations(rounding, self.rotation)
+
+    def rounding(self, key: Any) -> str:
+        """HK's name of the rounding that vLLM's `key` stands for."""
+        return "mx"
 
 
 class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
@@ -105,17 +117,22 @@ class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
-        if config.activation_quant_key not in (None, kMxfp4Dynamic):
-            return refused("activations in another format than the weight's, mxfp4")
-        return mx_verdict("mxfp4")
+        key = config.activation_quant_key
+        if key not in (None, *BESIDE_MXFP4):
+            return refused(f"activations in {key} with a weight in mxfp4")
+        return mx_verdict("mxfp4", activations=BESIDE_MXFP4.get(key, "mx"))
 
     def format(self) -> str:
         return "mxfp4"
 
+    def rounding(self, key: Any) -> str:
+        return BESIDE_MXFP4.get(key, "mx")
 
-def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
+
+def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK, activations: str = "mx") -> Verdict:
     """Whether HK serves a layer in an MX format.
 
     vLLM's configurations for MX lack the dtype of activations, and some the shape.
     """
-    return verdict_on(LinearRequest(device_type(), torch.get_default_dtype(), format, n, k, "mx"))
+    dtype = torch.get_default_dtype()
+    return verdict_on(LinearRequest(device_type(), dtype, format, n, k, activations))

@@ -93,7 +93,14 @@ QUARK_MX = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_for
         ),
         (changed("ct-mxfp4", None, {"num_bits": 8}), OTHER),
         (changed("quark-mxfp4", {"group_size": 16}, "none"), "Quark's weights in fp4 per 16"),
-        (changed("quark-mxfp4", None, {"dtype": "fp6_e2m3"}), OTHER),
+        (
+            changed("quark-mxfp6_e2m3", None, {"dtype": "fp4"}),
+            "activations in fp4 with a weight in mxfp6_e2m3",
+        ),
+        (
+            changed("quark-mxfp4", None, {"group_size": 64}),
+            "activations in fp4 with a weight in mxfp4",
+        ),
         (changed("quark-tensor-static", {"qscheme": "per_block"}), "weight scales per None"),
         (changed("quark-block", None, QUARK_MX), "activations in fp4 quantised per_group"),
         (changed("quark-tensor-static", QUARK_INT4, "none"), "Quark's weights in int4 per_channel"),

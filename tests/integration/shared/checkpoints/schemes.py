@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hk_backend.ops.rotation import ROTATION_KEY
+from hk_backend.terms.weight_format import rotated_activations
 from tests.integration.shared.checkpoints import compressed
 from tests.integration.shared.checkpoints.numbers import (
     fp8_block,
@@ -104,21 +105,25 @@ def quark_fp8(name: str, weights: str, inputs: str, dynamic: bool) -> Scheme:
     )
 
 
-def quark_mx(format: str, quantized_inputs: bool = True) -> Scheme:
-    tensor = {
-        "dtype": "fp8_e4m3" if format == "mxfp8" else format.replace("mxfp", "fp"),
-        "qscheme": "per_group",
-        "group_size": 32,
-        "ch_axis": -1,
-        "scale_format": "e8m0",
-        "symmetric": None,
-    }
+def quark_mx(format: str, activations: str = "mx") -> Scheme:
+    def tensor(format: str) -> dict[str, Any]:
+        return {
+            "dtype": "fp8_e4m3" if format == "mxfp8" else format.replace("mxfp", "fp"),
+            "qscheme": "per_group",
+            "group_size": 32,
+            "ch_axis": -1,
+            "scale_format": "e8m0",
+            "symmetric": None,
+        }
+
+    ending = {"mx": "", "none": "-weight-only"}.get(activations, f"-{activations}")
+    of_inputs = format if activations == "mx" else activations
     return quark(
-        f"quark-{format}" + ("" if quantized_inputs else "-weight-only"),
+        f"quark-{format}{ending}",
         partial(mx, format=format),
-        tensor,
-        tensor | {"is_dynamic": True} if quantized_inputs else None,
-        activations="mx" if quantized_inputs else "none",
+        tensor(format),
+        None if activations == "none" else tensor(of_inputs) | {"is_dynamic": True},
+        activations=activations,
         format=format,
     )
 
@@ -137,6 +142,13 @@ def hk(format: str, activations: str, name: str = "", **options: Any) -> Scheme:
     layer = fp8_column if family == "fp8" else partial(mx, format=format)
     name = name or f"hk-{format}"
     return Scheme(name, layer, config, activations, format, dtypes=ANY_DTYPE)
+
+
+def turned(scheme: Scheme) -> Scheme:
+    """HK's own scheme with the rotation that its config asks for."""
+    rotation = scheme.config["rotation"]
+    activations = rotated_activations(scheme.activations, rotation)
+    return replace(scheme, activations=activations, rotation=rotation)
 
 
 def named(*schemes: Scheme) -> dict[str, Scheme]:
@@ -167,8 +179,9 @@ SCHEMES = named(
     quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),
     quark_mx("mxfp8"),
     quark_mx("mxfp6_e2m3"),
-    quark_mx("mxfp6_e3m2", quantized_inputs=False),
+    quark_mx("mxfp6_e3m2", "none"),
     quark_mx("mxfp4"),
+    quark_mx("mxfp4", "mxfp6_e2m3"),
     modelopt("modelopt-fp8", "FP8", fp8_tensor, "tensor", static=True),
     modelopt("modelopt-channel-token", "FP8_PER_CHANNEL_PER_TOKEN", fp8_channel, "token"),
     modelopt("modelopt-block", "FP8_PB_WO", fp8_block_4d, "token_block"),
@@ -183,14 +196,16 @@ LAYERS = SCHEMES | named(
     compressed_tensors("ct-block-weight-only", "FP8_BLOCK", "none", **WITHOUT_INPUTS),
     compressed_tensors("ct-mxfp8-weight-only", "MXFP8", "none", **WITHOUT_INPUTS),
     rotated(compressed_tensors("ct-mxfp8-rotated", "MXFP8", "mx"), 32),
-    quark_mx("mxfp4", quantized_inputs=False),
+    quark_mx("mxfp4", "none"),
+    quark_mx("mxfp4", "mxfp6_e3m2"),
+    quark_mx("mxfp4", "mxfp8"),
     quark_mx("mxfp6_e3m2"),
     hk("fp8_e4m3fn", "none", "hk-fp8_e4m3fn-weight-only"),
     hk("mxfp8", "mx"),
     hk("mxfp6_e3m2", "mx"),
     hk("mxfp4", "mx", "hk-mxfp4-mx"),
-    replace(
-        hk("mxfp4", "mx", "hk-mxfp4-rotated", rotation=32), activations="mx_rotated", rotation=32
-    ),
+    hk("mxfp4", "mxfp6_e2m3", "hk-mxfp4-mxfp6_e2m3"),
+    turned(hk("mxfp4", "mx", "hk-mxfp4-rotated", rotation=32)),
+    turned(hk("mxfp4", "mxfp6_e2m3", "hk-mxfp4-mxfp6_e2m3-rotated", rotation=64)),
 )
 """Schemes for single layers: those of whole models, and more."""

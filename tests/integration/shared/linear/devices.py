@@ -16,7 +16,8 @@ on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
 on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
 
 MISSING = {
-    "mx": r"gfx950 has no kernels for mx\w+ weights, only bf16, fp16, fp8_e4m3fn",
+    "mx": r"gfx950 has no kernels for mx\w+ weights"
+    r"(, only bf16, fp16, fp8_e4m3fn| with activations 'mx\w+')",
 }
 """Kinds of weight scales that gfx950 has no kernels for, and the reason that it gives."""
 in_dtypes = pytest.mark.parametrize(
