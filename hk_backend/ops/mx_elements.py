@@ -9,12 +9,16 @@ import torch
 
 from hk_backend.terms.weight_format import FORMATS, Format
 
+EXPONENT = 0x7F800000
+"""The bits of float32's exponent."""
+
 
 def nearest(values: torch.Tensor, format: str) -> torch.Tensor:
     """The element nearest to each of `values`, ties to even, saturating; float32, any shape."""
     facts = FORMATS[format]
-    size = values.abs().clamp(max=facts.max)
-    step = _power_of_two(_exponent(size, facts) - facts.mantissa_bits)
+    size = values.abs().clamp_(max=facts.max)
+    exponent = (size.view(torch.int32) & EXPONENT).clamp_(min=_min_exponent(facts) + 127 << 23)
+    step = exponent.sub_(facts.mantissa_bits << 23).view(torch.float32)
     rounded: torch.Tensor = (size / step).round_().mul_(step)
     return rounded.copysign_(values)
 

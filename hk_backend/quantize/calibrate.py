@@ -1,21 +1,21 @@
 """GPTQ of a whole model, one decoder layer after the other.
 
-Each layer is calibrated on the outputs that the quantised layers before it give for the text.
+Each projection is calibrated on what the quantised projections before it make of the text, which
+runs through the model once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.gptq import Compensated, compensated
+from hk_backend.quantize.gptq import Compensated
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.observed import Inputs, Observed
+from hk_backend.quantize.observed import Observed, Sharing
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.source import MERGED, Source
 from hk_backend.quantize.stream import Stream
@@ -39,7 +39,7 @@ def calibration_windows(tokens: list[int], length: int) -> torch.Tensor:
 class Calibration:
     """Quantises the decoder layers of `source` in order.
 
-    For each layer call `quantize`, unless its codes exist already, and then `go_on`.
+    For each layer call `quantize`, or `go_on` if its codes exist already.
     `layers`: number of decoder layers. `tokens`: number of tokens in all `windows`.
     """
 
@@ -60,43 +60,28 @@ class Calibration:
         return Stream(self._source, self._windows)
 
     def quantize(self, names: Iterable[str]) -> dict[str, Compensated]:
-        """Quantise the projections `names` of the next layer.
+        """Quantise the projections `names` of the next layer, and run the text through it.
 
-        Their inputs are those that the layer's unquantised projections give them.
+        The inputs of each are those that the quantised projections before it give.
 
         Raises:
             QuantizeError: a weight or a result of the layer is not finite.
         """
         layer = self._stream.load(self._next)
-        observed: dict[str, Observed] = {}
+        shared: dict[str, Sharing] = {}
         for name in names:
-            first = observed.get(SAME_INPUT.get(name, name))
-            linear: Any = layer.get_submodule(name)
-            target = self._method.target(linear.weight, self._name_of(name))
-            inputs = first.inputs if first else Inputs(target.shape[1], self._serving_of(name))
-            observed[name] = Observed(target, linear.bias, inputs)
-            layer.set_submodule(name, observed[name])
-        self._stream.forward(self._next, layer)
-        found: dict[str, Compensated] = {}
-        for inputs in dict.fromkeys(seen.inputs for seen in observed.values()):
-            sharing = [name for name, seen in observed.items() if seen.inputs is inputs]
-            found |= zip(sharing, self._compensated(sharing, observed), strict=True)
-        return {name: found[name] for name in observed}
-
-    def _compensated(
-        self, names: Sequence[str], observed: Mapping[str, Observed]
-    ) -> list[Compensated]:
-        """Codes and scales of the projections `names`, which share an input."""
-        hessian = observed[names[0]].inputs.hessian()
-        if not hessian.isfinite().all():
-            raise QuantizeError(
-                f"{self._name_of(names[0])}: its inputs contain NaN or infinity, or exceed "
-                "float32, while the calibration text runs through the model; use another method"
+            first = SAME_INPUT.get(name, name)
+            sharing = shared.setdefault(
+                first, Sharing(self._serving_of(name), self._stream.together)
             )
-        return compensated([observed[name].target for name in names], hessian, self._serving.recipe)
-
-    def _name_of(self, name: str) -> str:
-        return f"model.layers.{self._next}.{name}"
+            linear: Any = layer.get_submodule(name)
+            full = f"model.layers.{self._next}.{name}"
+            sharing.targets[full] = self._method.target(linear.weight, full)
+            sharing.biases[full] = linear.bias
+            layer.set_submodule(name, Observed(full, sharing))
+        self._advance(layer)
+        found = {name: result for each in shared.values() for name, result in each.found.items()}
+        return {name: found[f"model.layers.{self._next - 1}.{name}"] for name in names}
 
     def go_on(self, weights: dict[str, list[torch.Tensor]]) -> None:
         """Run the text through the next layer, whose quantised projections are `weights`."""
@@ -105,7 +90,11 @@ class Calibration:
             linear: Any = layer.get_submodule(name)
             layer.set_submodule(name, self._serving_of(name).layer(codes, scales, linear.bias))
         if self._next < self.layers - 1:
-            self._stream.hidden = self._stream.forward(self._next, layer)
+            self._advance(layer)
+
+    def _advance(self, layer: torch.nn.Module) -> None:
+        """Run the text through the next layer, which becomes the last one."""
+        self._stream.hidden = self._stream.forward(self._next, layer)
         self._next += 1
 
     def _serving_of(self, name: str) -> Serving:

@@ -38,14 +38,14 @@ class CalibratedLayers:
         files = [_file(index) for index in range(len(self._layers))]
         needed = needed and not all(self._out.has(file, CALIBRATED) for file in files)
         for index, (file, items) in enumerate(zip(files, self._layers, strict=True)):
-            if needed:
-                if not self._out.has(file, CALIBRATED):
-                    self._calibrate(file, items)
+            if needed and self._out.has(file, CALIBRATED):
                 stored = self._out.calibrated(file)
                 parts = {
                     name: [stored[part] for part in each.names] for name, each in items.items()
                 }
                 self._calibration.go_on(parts)
+            elif needed:
+                self._calibrate(file, items)
             advance(f"model.layers.{index}", sum(item.source.nbytes for item in items.values()))
 
     def _calibrate(self, file: str, items: dict[str, Item]) -> None:

@@ -8,8 +8,7 @@ chosen first, for the original weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,13 +16,16 @@ import torch
 from hk_backend.ops.mx_elements import nearest
 from hk_backend.ops.weight_codes import codes_under, factors
 from hk_backend.quantize.recipe import Recipe
+from hk_backend.quantize.together import torch_threads
 
 DAMPING = 0.01
 """Share of the mean of the Hessian's diagonal that is added to every diagonal element.
 
 It keeps the Hessian invertible for inputs that calibration hardly saw."""
-BLOCK = 128
+BLOCK = 256
 """Number of columns whose errors are applied to the rest of the weight in one product."""
+FEW = 16
+"""Number of columns whose errors are applied to the rest of their block in one product."""
 SMALL = 512
 """Up to this many rows, a triangular matrix is inverted by substitution."""
 
@@ -80,8 +82,8 @@ def _better(
 
 def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:
     """tr(E H E^T) of the error E = `values` - `weight`, both `[n, k]`."""
-    error = (values - weight).double()
-    return float(((error @ hessian.double()) * error).sum())
+    error = values - weight
+    return float((error @ hessian).mul_(error).sum(dtype=torch.float64))
 
 
 def moved(
@@ -97,31 +99,32 @@ def moved(
     left, steps = weight.T[order], steps.T[order]  # a column's weights are neighbours
     for first in range(0, len(left), BLOCK):
         here, rest = slice(first, first + BLOCK), slice(first + BLOCK, None)
-        part, triangle = left[here], upper[here, here]
-        errors = torch.empty_like(part)
-        with _one_thread():
-            for column, (now, step) in enumerate(zip(part, steps[here], strict=True)):
-                rounded = nearest(now / step, format) * step
-                errors[column] = (now - rounded) / triangle[column, column]
-                part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
-        left[rest] -= upper[here, rest].T @ errors
+        with torch_threads(1):  # steps of a few microseconds
+            errors = _move_block(left[here], steps[here], upper[here, here], format)
+        left[rest].addmm_(upper[here, rest].T, errors, alpha=-1)
     found = torch.empty_like(weight)
     found[:, order] = left.T
     return found
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread for steps of a few microseconds, which cost less than dispatching.
+def _move_block(
+    left: torch.Tensor, steps: torch.Tensor, upper: torch.Tensor, format: str
+) -> torch.Tensor:
+    """Moves a block of columns, `left` `[k, n]`, in place.
 
-    With several threads each step waits for all of them: on a busy machine, for a time slice.
+    Returns their errors in units of the diagonal of `upper`, the block's part of the factor.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    errors, diagonal = torch.empty_like(left), upper.diagonal().tolist()
+    for column, (now, step) in enumerate(zip(left, steps, strict=True)):
+        rounded = nearest(now / step, format).mul_(step)
+        error = torch.sub(now, rounded, out=errors[column]).div_(diagonal[column])
+        first = column // FEW * FEW
+        few, rest = slice(column + 1, first + FEW), slice(first + FEW, None)
+        left[few].addr_(upper[column, few], error, alpha=-1)
+        if column + 1 == first + FEW:
+            these = slice(first, first + FEW)
+            left[rest].addmm_(upper[these, rest].T, errors[these], alpha=-1)
+    return errors
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:

@@ -1,12 +1,17 @@
-"""Sums up products of projections' inputs while a text runs through the model."""
+"""Projections of a decoder layer that are quantised when the calibration text reaches them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.gptq import Compensated, compensated
 from hk_backend.quantize.served import Serving
+from hk_backend.quantize.together import Together
 
-COLUMNS = 1024
+COLUMNS = 256
 """Number of columns of the inputs whose products are summed up at once.
 
 Most products below the diagonal are left out, as the sum is symmetric.
@@ -14,26 +19,11 @@ Most products below the diagonal are left out, as the sum is symmetric.
 
 
 class Inputs:
-    """The input that some projections share, rotated and rounded, and the sum of its products.
+    """The sum of products of an input `[..., k]`, rotated and rounded as in serving."""
 
-    Each input is rotated, rounded and summed up once for all of the projections.
-    """
-
-    def __init__(self, k: int, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, k: int) -> None:
         self._products = torch.zeros(k, k)
         self._rows = 0
-        self._last: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    def multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        """The input `x` `[..., k]` rotated and rounded as in serving, float32.
-
-        Its products are summed up once, however many projections ask.
-        """
-        if self._last is None or self._last[0] is not x:
-            self._last = x, self._serving.multiplied(x)
-            self.add(self._last[1].flatten(0, -2))
-        return self._last[1]
 
     def add(self, rows: torch.Tensor) -> None:
         """Add the products of `rows` `[rows, k]` to the sum."""
@@ -42,24 +32,76 @@ class Inputs:
             self._products[first:last, first:].addmm_(rows[:, first:last].T, rows[:, first:])
         self._rows += len(rows)
 
+    def join(self, other: Inputs) -> None:
+        """Add another sum."""
+        self._products += other._products
+        self._rows += other._rows
+
     def hessian(self) -> torch.Tensor:
         """The Hessian 2 X^T X / rows, `[k, k]`, float32; see `hk_backend.quantize.gptq`."""
         above = self._products.triu()
         return (above + above.triu(1).T) * (2.0 / self._rows)
 
 
-class Observed(torch.nn.Module):
-    """A projection that is not quantised yet, with its input rounded as in serving.
+@dataclass
+class Sharing:
+    """The projections that share an input, by name; the input quantises all of them at once.
 
-    `target`, `bias`: the weight to be rounded, and the bias. `inputs`: sums up the products of its
-    inputs, perhaps for other projections, too.
+    `serving`: how the input is rotated and rounded. `together`: the threads that run the text, each
+    with a part of its windows. `targets`, `biases`: the weights to be rounded, and the biases.
+    `found`: the results, and `layers`: the layers that serve them.
     """
 
-    def __init__(self, target: torch.Tensor, bias: torch.Tensor | None, inputs: Inputs) -> None:
+    serving: Serving
+    together: Together
+    targets: dict[str, torch.Tensor] = field(default_factory=dict)
+    biases: dict[str, torch.Tensor | None] = field(default_factory=dict)
+    found: dict[str, Compensated] = field(default_factory=dict)
+    layers: dict[str, torch.nn.Module] = field(default_factory=dict)
+    _inputs: dict[int, Inputs] = field(default_factory=dict)
+
+    def quantize(self, x: torch.Tensor) -> None:
+        """Quantise all projections once each thread has brought its part `x` of their inputs.
+
+        `x` is `[windows, length, k]`.
+
+        Raises:
+            QuantizeError: a product of the inputs is not finite.
+        """
+        inputs = Inputs(x.shape[-1])
+        for window in x:
+            inputs.add(self.serving.multiplied(window))
+        self._inputs[self.together.part] = inputs
+        self.together.once(self._quantize)
+
+    def _quantize(self) -> None:
+        # in the order of the parts, whichever thread was first: sums have an order
+        inputs, *others = (self._inputs.pop(part) for part in range(self.together.count))
+        for other in others:
+            inputs.join(other)
+        hessian = inputs.hessian()
+        if not hessian.isfinite().all():
+            raise QuantizeError(
+                f"{next(iter(self.targets))}: its inputs contain NaN or infinity, or exceed "
+                "float32, while the calibration text runs through the model; use another method"
+            )
+        results = compensated(list(self.targets.values()), hessian, self.serving.recipe)
+        for name, result in zip(self.targets, results, strict=True):
+            self.found[name] = result
+            parts = result.codes, result.scales, self.biases[name]
+            self.layers[name] = self.serving.layer(*parts)
+
+
+class Observed(torch.nn.Module):
+    """A projection that its first inputs quantise, as one of those that share them."""
+
+    def __init__(self, name: str, sharing: Sharing) -> None:
         super().__init__()
-        self.target = target
-        self.bias = bias
-        self.inputs = inputs
+        self._name = name
+        self._sharing = sharing
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(self.inputs.multiplied(x), self.target, self.bias)
+        if not self._sharing.found:
+            self._sharing.quantize(x)
+        served: torch.Tensor = self._sharing.layers[self._name](x)
+        return served

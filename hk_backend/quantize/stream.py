@@ -12,20 +12,24 @@ import torch
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.source import EMBEDDING, Source
 from hk_backend.quantize.text import import_transformers
+from hk_backend.quantize.together import Together
 
 
 class Stream:
     """The decoder layers of `source`, run one by one on the token ids `windows` `[count, length]`.
 
-    `hidden`: inputs of the next layer, float32 `[1, length, hidden size]` for each window.
+    `hidden`: inputs of the next layer, float32 `[count, length, hidden size]`. `together`: the
+    threads that run them, each a part of the windows.
     """
 
     def __init__(self, source: Source, windows: torch.Tensor) -> None:
         self._source = source
         self._decoder = _skeleton(source)
-        self.hidden: list[torch.Tensor] = []
+        self._embedded: list[torch.Tensor] = []
         self._contexts: list[dict[str, Any]] = [{} for _ in self._decoder.layers]
         self._enter(windows)
+        self.hidden = torch.cat(self._embedded)
+        self.together = Together(len(windows))
 
     def load(self, index: int) -> torch.nn.Module:
         """Decoder layer `index` with its weights, float32."""
@@ -35,11 +39,17 @@ class Stream:
         layer.load_state_dict(weights, assign=True)
         return layer.requires_grad_(False)
 
-    def forward(self, index: int, layer: torch.nn.Module) -> list[torch.Tensor]:
-        """The outputs of `layer`, which is decoder layer `index`, for every window."""
-        with torch.inference_mode():
-            results = [layer(hidden, **self._contexts[index]) for hidden in self.hidden]
-        return [result[0] if isinstance(result, tuple) else result for result in results]
+    def forward(self, index: int, layer: torch.nn.Module) -> torch.Tensor:
+        """The outputs of `layer`, which is decoder layer `index`, for all windows."""
+
+        def outputs(hidden: torch.Tensor) -> torch.Tensor:
+            with torch.inference_mode():
+                result = layer(hidden, **self._contexts[index])
+            output: torch.Tensor = result[0] if isinstance(result, tuple) else result
+            return output
+
+        parts = self.hidden.tensor_split(self.together.count)
+        return torch.cat(self.together.run(outputs, parts))
 
     def _enter(self, windows: torch.Tensor) -> None:
         """Run the model up to its last layer, with layers that change nothing.
@@ -58,7 +68,7 @@ class Stream:
     def _reached(self, index: int, hidden: torch.Tensor, **context: Any) -> torch.Tensor:
         """Stand in for decoder layer `index`: record its arguments, return its input."""
         if index == 0:
-            self.hidden.append(hidden)
+            self._embedded.append(hidden)
         self._contexts[index] = context
         if index == len(self._contexts) - 1:
             raise _LastLayer

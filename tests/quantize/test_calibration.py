@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from hk_backend.quantize import observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
-from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
@@ -53,29 +53,29 @@ def gptq(text: Path, format: str = "mxfp4", **changed: Any) -> Settings:
 
 @dataclass
 class Run:
-    """One uninterrupted run. `seen`: the hidden states before each decoder layer; `rounded`: how
-    many inputs of layers were rounded."""
+    """One uninterrupted run. `seen`: the inputs that projections share, by the first one's name;
+    `rounded`: how many inputs of layers were rounded."""
 
     job: Job
-    seen: list[torch.Tensor] = field(default_factory=list)
+    seen: dict[str, torch.Tensor] = field(default_factory=dict)
     rounded: int = 0
 
 
 @pytest.fixture(scope="module")
 def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run(Job(model, tmp_path_factory.mktemp("whole") / "out", gptq(text)))
-    quantize, multiplied = Calibration.quantize, Serving.multiplied
+    quantize, multiplied = observed.Sharing.quantize, Serving.multiplied
 
-    def watched(self: Calibration, names: Any) -> Any:
-        run.seen.append(torch.cat(self._stream.hidden))
-        return quantize(self, names)
+    def watched(self: observed.Sharing, x: torch.Tensor) -> None:
+        run.seen[next(iter(self.targets))] = x
+        quantize(self, x)
 
     def counted(self: Serving, x: torch.Tensor) -> torch.Tensor:
         run.rounded += 1
         return multiplied(self, x)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Calibration, "quantize", watched)
+        patch.setattr(observed.Sharing, "quantize", watched)
         patch.setattr(Serving, "multiplied", counted)
         run.job.run()
     return run
@@ -93,7 +93,7 @@ def test_the_stream_is_the_model(kind: str, model: Path, tmp_path: Path) -> None
     with torch.inference_mode():
         states = perplexity.load_model(folder)(tokens, output_hidden_states=True).hidden_states
     for index in range(LAYERS):
-        assert torch.allclose(torch.cat(stream.hidden), states[index], atol=1e-5)
+        assert torch.allclose(stream.hidden, states[index], atol=1e-5)
         stream.hidden = stream.forward(index, stream.load(index))
     assert len(states) == LAYERS + 1  # the last is normalised
 
@@ -125,7 +125,7 @@ def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> 
     """H = 2 X^T X / rows is exact for whole numbers, whatever part of it is computed at once."""
     monkeypatch.setattr(observed, "COLUMNS", columns)
     parts = [torch.randint(-9, 10, (rows, 64)).float() for rows in (16, 48)]
-    inputs = observed.Inputs(64, Serving(RECIPES["mxfp4"], "none"))
+    inputs = observed.Inputs(64)
     for part in parts:
         inputs.add(part)
     x = torch.cat(parts)
@@ -156,20 +156,40 @@ def test_what_is_found_and_written(whole: Run, text: Path) -> None:
     assert measured["before"] == perplexity.perplexity(plain, rest, 1024)
 
 
-def test_a_layer_sees_what_those_before_it_make_of_the_text(whole: Run, text: Path) -> None:
-    """The inputs of a layer are those of the served model, not of the original."""
-    job, states = whole.job, []
+def test_a_projection_sees_what_those_before_it_make_of_the_text(whole: Run, text: Path) -> None:
+    """The inputs of a projection are those of the served model, not of the original, also from
+    projections of the same decoder layer."""
+    job = whole.job
     tokens = read_text(text, job.source.directory).tokens
     windows = calibration_windows(tokens, window_of(job.source))
-    served = perplexity.load_model(job.source.directory)
+    model = perplexity.load_model(job.source.directory)
+    original = inputs_of(model, windows, whole.seen)
+    perplexity.serve_quantized(model, job)
+    quantized = inputs_of(model, windows, whole.seen)
+    assert len(whole.seen) == 4 * LAYERS, "seven projections have four inputs"
+    for name, seen in whole.seen.items():
+        if name.startswith("model.layers.0.self_attn.q"):
+            assert torch.allclose(seen, original[name], atol=1e-5)
+            continue
+        away = (original[name] - seen).norm()
+        assert (quantized[name] - seen).norm() < away / 100, name
+
+
+def inputs_of(
+    model: torch.nn.Module, windows: torch.Tensor, names: Iterable[str]
+) -> dict[str, torch.Tensor]:
+    """The inputs of projections while `windows` run through `model`, by name."""
+    found: dict[str, torch.Tensor] = {}
+
+    def remember(name: str) -> Callable[[Any, Any], None]:
+        return lambda module, inputs: found.update({name: inputs[0]})
+
+    hooks = [model.get_submodule(n).register_forward_pre_hook(remember(n)) for n in names]
     with torch.inference_mode():
-        states.append(served(windows, output_hidden_states=True).hidden_states)
-        perplexity.serve_quantized(served, job)
-        states.append(served(windows, output_hidden_states=True).hidden_states)
-    for index in range(1, LAYERS):
-        original, quantized = (each[index] for each in states)
-        away = (original - whole.seen[index]).norm()
-        assert (quantized - whole.seen[index]).norm() < away / 100
+        model(windows)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def test_an_interrupted_calibration_goes_on(

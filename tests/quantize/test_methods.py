@@ -129,9 +129,52 @@ def test_the_objective_is_never_above_that_of_rounding(
     for each, told in ((recipe.quantize(weight), before), ((found.codes, found.scales), after)):
         error = recipe.dequantize(*each) - weight
         expected = float((error.double() @ x.double().T).square().sum()) * 2 / tokens
-        # H is a float32 sum of `tokens` products; tr(E H E^T) loses what cancels in E H
+        # H is a float32 sum of `tokens` products, E H one of K; tr(E H E^T) loses what cancels
         size = float(hessian.double().norm() * error.norm() ** 2)
-        assert abs(told - expected) <= 2.0**-23 * tokens * size
+        assert abs(told - expected) <= 2.0**-23 * (tokens + len(hessian)) * size
+
+
+@pytest.mark.parametrize("k", [32, 96, 288, 608])
+@pytest.mark.parametrize("format", ["mxfp4", "fp8_e4m3fn"])
+def test_values_are_those_of_plain_gptq(format: str, k: int) -> None:
+    """Column by column in float64, from the inverse's Cholesky factor as in the paper, with every
+    correction applied at once. Blocks change the order of float32 sums, and nothing else."""
+    generator = torch.Generator().manual_seed(k)
+    channel, sizes = torch.arange(k), 1 + torch.rand(k, generator=generator)
+    related = 0.4 ** (channel[:, None] - channel).abs()  # the less, the farther apart
+    weight, hessian = torch.randn(24, k, generator=generator), related * sizes.outer(sizes)
+    smallest = {"mxfp4": -4, "fp8_e4m3fn": 6}[format]  # some elements of FP8 are denormal
+    steps = 2.0 ** torch.randint(smallest, smallest + 5, (24, k), generator=generator)
+    found = gptq.moved(weight, steps, hessian, format)
+    rounded = nearest(found / steps, format) * steps
+    expected, bound = plain_gptq(weight.double(), hessian.double(), rounded.double())
+    assert ((found - expected).abs() <= bound).all()
+    moved_by = (expected - weight).abs().mean()
+    assert bound.max() < moved_by / 100, "the bound would see nothing"
+
+
+def plain_gptq(
+    weight: torch.Tensor, hessian: torch.Tensor, rounded: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values that GPTQ rounds to `rounded`, and how far float32 may stray from them.
+
+    A value is a sum of at most K products, and inherits the errors of those before it.
+    """
+    unit, k = 2.0**-24, len(hessian)
+    order = hessian.diagonal().argsort(descending=True, stable=True)
+    damped = hessian[order][:, order].clone()
+    damped.diagonal().add_(gptq.DAMPING * hessian.diagonal().mean())
+    upper = torch.linalg.cholesky(torch.linalg.inv(damped), upper=True)
+    values, sizes, bounds = weight[:, order], weight[:, order].abs(), torch.zeros_like(weight)
+    for i, of in enumerate(order):
+        bounds[:, i] += (k + 3) * unit * sizes[:, i]
+        error = (values[:, i] - rounded[:, of]) / upper[i, i]
+        stray = bounds[:, i] / upper[i, i]
+        values[:, i + 1 :] -= error[:, None] * upper[i, i + 1 :]
+        sizes[:, i + 1 :] += error.abs()[:, None] * upper[i, i + 1 :].abs()
+        bounds[:, i + 1 :] += stray[:, None] * upper[i, i + 1 :].abs()
+    back = order.argsort()
+    return values[:, back], bounds[:, back]
 
 
 @pytest.mark.parametrize("format", GPTQ_FORMATS)
