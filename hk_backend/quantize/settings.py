@@ -81,7 +81,9 @@ class Settings:
         if self.rotation == 0 and name == "rotated":
             others = listed([each for each in recipe.methods if each != name])
             raise QuantizeError(f"--rotation 0: --method rotated rotates; choose among {others}")
-        by_default = name == "rotated" or (name == "gptq" and rotates)
+        # gptq makes up for what a rotation costs the weights, also beside wider activations
+        gains = RECIPES[self.format].rotates and self.activations != "none"
+        by_default = name == "rotated" or (name == "gptq" and gains)
         usually = ROTATION if by_default else 0
         return Method(name, usually if self.rotation is None else self.rotation)
 

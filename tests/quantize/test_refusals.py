@@ -133,7 +133,7 @@ def test_a_model(damage: Damage, format: str, why: str, writable: Path, tmp_path
         (Settings("mxfp4", "none", method="gptq"), Method("gptq")),
         (Settings("mxfp4", "mxfp6_e2m3"), Method("scales")),
         (Settings("mxfp4", "mxfp8", method="rotated"), Method("rotated", ROTATION)),
-        (Settings("mxfp4", "mxfp6_e2m3", method="gptq"), Method("gptq")),
+        (Settings("mxfp4", "mxfp6_e2m3", method="gptq"), Method("gptq", ROTATION)),
         (Settings("mxfp6_e3m2"), Method("scales")),
         (Settings("mxfp8", "none"), Method("scales")),
         (Settings("mxfp8", method="gptq"), Method("gptq")),
