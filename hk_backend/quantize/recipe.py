@@ -141,8 +141,9 @@ class Recipe:
 
 CAUTION = (
     "mxfp4 activations are coarse: SmolLM2-135M's perplexity became 2.8 times what it was when "
-    "rounded to nearest, 2.4 times when rotated, 1.4 times by --method gptq, and 1.4 times with "
-    "--activations none (--text FILE measures it for your model)"
+    "rounded to nearest, 2.4 times when rotated, 1.4 times by --method gptq (1.1 times with it and "
+    "--activations mxfp6_e2m3), and 1.4 times with --activations none (--text FILE measures it for "
+    "your model)"
 )
 MXFP4_ACTIVATIONS = ("mx", *WIDER["mxfp4"], "none")
 RECIPES = {
