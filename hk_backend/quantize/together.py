@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class Together:
-    """As many threads as torch has here, but at most one for each of `most` parts."""
+    """The threads that torch has here, but at most one for each of `most` parts."""
 
     def __init__(self, most: int) -> None:
         self._all = torch.get_num_threads()

@@ -109,7 +109,7 @@ FORMATS: dict[str, Format] = {
     )
 }
 WIDER = {"mxfp4": ("mxfp6_e2m3", "mxfp6_e3m2", "mxfp8")}
-"""By a weight's format, those of more bits that activations may be rounded to beside it."""
+"""Formats of more bits that activations may be rounded to, by the weight's format."""
 _MX_ROUNDINGS = ("mx", *dict.fromkeys(name for wider in WIDER.values() for name in wider))
 ROTATED = {"rotated": "none", **{f"{rounding}_rotated": rounding for rounding in _MX_ROUNDINGS}}
 """Activations that are rotated first, each with the rounding that follows."""

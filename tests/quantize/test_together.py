@@ -20,7 +20,7 @@ def _three_threads() -> Iterator[None]:
 
 
 def test_parts_meet_once_with_all_of_torch_s_threads() -> None:
-    """What is shared is computed once, after all parts and before any goes on."""
+    """The shared step is computed once, after all parts and before any goes on."""
     together, order = Together(8), []
     assert together.count == 3
     assert Together(2).count == 2
@@ -41,7 +41,7 @@ def test_parts_meet_once_with_all_of_torch_s_threads() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_failure_ends_all_parts(shared: bool) -> None:
-    """The error of one part, or of what they share, is raised, and no thread waits for ever."""
+    """The error of one part, or of the shared step, is raised, and no thread waits for ever."""
     together = Together(3)
 
     def fail() -> None:

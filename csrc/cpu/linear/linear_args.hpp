@@ -42,7 +42,7 @@ struct LinearArgs {
   int64_t m, n, k;
   Format format;
   Activations activations;
-  Format x_format;    // of rounded activations; mx only: may differ from the weight's
+  Format x_format;    // the format x is rounded to; mx only: may differ from the weight's
   int64_t rotation;   // neighbours along K rotated together first: 32, 64 or 128; 0: none
   bool dot_products;  // whether AVX-512 uses dot products of bytes and words (VNNI)
 };
