@@ -9,6 +9,7 @@ void add_float(Semantics&, Arch);
 void add_order(Semantics&, Arch);
 void add_transcendental(Semantics&, Arch);
 void add_convert(Semantics&, Arch);
+void add_convert_narrow(Semantics&, Arch);
 void add_compare(Semantics&, Arch);
 void add_packed(Semantics&, Arch);
 void add_matrix(Semantics&, Arch);
@@ -20,6 +21,7 @@ void add_all(Semantics& all, Arch arch) {
   add_order(all, arch);
   add_transcendental(all, arch);
   add_convert(all, arch);
+  add_convert_narrow(all, arch);
   add_compare(all, arch);
   add_packed(all, arch);
   add_matrix(all, arch);
