@@ -11,6 +11,7 @@
 #include "hk/args/gemm.hpp"
 #include "hk/args/measure.hpp"
 #include "hk/args/quantize_fp8.hpp"
+#include "hk/args/quantize_mx.hpp"
 #include "hk/args/rows.hpp"
 #include "hk/args/traffic.hpp"
 
@@ -50,6 +51,7 @@ const std::map<std::string, Function> kFunctions = {
     {"gemm", of_args<GemmArgs>()},
     {"quantize_fp8_rows", of_args<QuantizeFp8Args, true>()},
     {"quantize_fp8_tiles", of_args<QuantizeFp8Args, false>()},
+    {"quantize_mx", of_args<QuantizeMxArgs>()},
     {"rows", of_first<RowsArgs>()},
     {"measure", of_args<MeasureArgs>()},
     {"gemv", of_args<GemvArgs>()},

@@ -1,4 +1,4 @@
-"""The quantisers of the cpu device give the bits of the reference: no tolerance anywhere."""
+"""The quantisers give the bits of the reference: no tolerance anywhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hk_backend import reference
-from hk_backend.devices import DeviceError
-from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.devices import DeviceError, device_for
+from hk_backend.ops import pack_weight, quantize_fp8, quantize_mx
 from hk_backend.ops.quantize_fp8 import GRANULARITIES
 from hk_backend.ops.quantize_mx import SCALE_ROUNDINGS
 from hk_backend.reference.linear import positive_elements
+from hk_backend.terms.linear_arguments import LookUpArguments
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops.conftest import GPU, ISAS
 from tests.ops.linear_cases import X_LAYOUTS, laid_out
@@ -26,6 +27,7 @@ from tests.ops.linear_cases import X_LAYOUTS, laid_out
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 COMPUTED_BY_GPU = ("token", "channel", "token_block")
 MX_FORMATS = tuple(name for name, format in FORMATS.items() if format.is_mx)
+ON_GPUS_TOO = pytest.mark.parametrize("isa", [*ISAS, GPU], indirect=True)
 
 
 def everywhere(
@@ -107,6 +109,7 @@ def test_fp8_of_hard_rows(granularity: str, fp8: torch.dtype, dtype: torch.dtype
     check_fp8(rows[:, :8], granularity, fp8)
 
 
+@ON_GPUS_TOO
 @pytest.mark.parametrize("format", MX_FORMATS)
 def test_mx_of_hard_rows(format: str, isa: str) -> None:
     for dtype, scale_rounding in itertools.product(FLOAT_DTYPES, SCALE_ROUNDINGS):
@@ -135,6 +138,7 @@ def test_fp8_of_every_number(fp8: torch.dtype, dtype: torch.dtype, isa: str) -> 
     check_fp8(shuffled(rows).view(-1, 2, 32)[:1000], "token_block", fp8)
 
 
+@ON_GPUS_TOO
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("format", MX_FORMATS)
 def test_mx_of_every_number(format: str, dtype: torch.dtype, isa: str) -> None:
@@ -163,6 +167,7 @@ def test_fp8_ties(granularity: str, fp8: torch.dtype, isa: str) -> None:
         check_fp8(x * scale, granularity, fp8, torch.tensor([scale]))
 
 
+@ON_GPUS_TOO
 @pytest.mark.parametrize("format", MX_FORMATS)
 def test_mx_ties(format: str, isa: str) -> None:
     """Every tie in a block whose largest value pins the scale to a given power of two."""
@@ -191,7 +196,7 @@ def test_given_scales(granularity: str, fp8: torch.dtype, isa: str) -> None:
 def test_strides(m: int, layout: str, granularity: str, fp8: torch.dtype, isa: str) -> None:
     x = laid_out(torch.randn(m, 160, generator=torch.Generator().manual_seed(5)), layout)
     check_fp8(x, granularity, fp8)
-    for format in MX_FORMATS if isa != GPU else ():
+    for format in MX_FORMATS:
         check_mx(x, format, "floor")
 
 
@@ -291,5 +296,7 @@ def test_what_a_gpu_has_no_kernel_for(
 
 
 def test_an_operator_that_a_gpu_lacks(on_gfx950: None) -> None:
-    with pytest.raises(DeviceError, match="emulated:gfx950: no quantize_mx kernels for gfx950"):
-        quantize_mx(torch.ones(3, 32), "mxfp4")
+    weight = pack_weight(torch.ones(16, 64).bfloat16(), "bf16")
+    arguments = LookUpArguments(torch.zeros(1, dtype=torch.int64), weight, torch.empty(1, 64))
+    with pytest.raises(DeviceError, match="emulated:gfx950: no look_up kernels for gfx950"):
+        device_for("cpu").run(arguments)
