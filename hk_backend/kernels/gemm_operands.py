@@ -16,7 +16,21 @@ class Operands(NamedTuple):
     weights: str
     scales: str
 
+    @property
+    def is_mx(self) -> bool:
+        """Whether both sides hold packed codes, with a scale for each 32 along the depth."""
+        return self.scales == "mx"
 
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Bits of an element of the activations, and of the weights."""
+        return ELEMENT_BITS[self.activations], ELEMENT_BITS[self.weights]
+
+
+ELEMENT_BITS = {"bf16": 16, "f16": 16, "e4m3": 8, "e3m2": 6, "e2m3": 6, "e2m1": 4}
+"""Bits of a kernel's elements, by their names in its facts."""
+MX_ELEMENTS = {"mxfp8": "e4m3", "mxfp6_e3m2": "e3m2", "mxfp6_e2m3": "e2m3", "mxfp4": "e2m1"}
+"""Names of the elements of MX formats in the kernels' facts."""
 LAYERS: Mapping[str, Operands] = {
     "bf16": Operands("bf16", "bf16", "vectors"),
     "fp16": Operands("f16", "f16", "vectors"),
@@ -24,10 +38,18 @@ LAYERS: Mapping[str, Operands] = {
     "fp8_tensor": Operands("e4m3", "e4m3", "vectors"),
     "fp8_block": Operands("e4m3", "e4m3", "blocks"),
     "fp8_weight_only": Operands("bf16", "e4m3", "vectors"),
+    "mxfp4": Operands("e2m1", "e2m1", "mx"),
+    "mxfp4_mxfp6_e2m3": Operands("e2m3", "e2m1", "mx"),
+    "mxfp4_mxfp6_e3m2": Operands("e3m2", "e2m1", "mx"),
+    "mxfp4_mxfp8": Operands("e4m3", "e2m1", "mx"),
+    "mxfp6_e2m3": Operands("e2m3", "e2m3", "mx"),
+    "mxfp6_e3m2": Operands("e3m2", "e3m2", "mx"),
+    "mxfp8": Operands("e4m3", "e4m3", "mx"),
 }
 """Operands by kind of layer. `fp8_channel` has scales per token and per channel, `fp8_tensor` one
 scale of each. `fp8_block` has scales per 128 channels and per 128x128, and `fp8_weight_only` leaves
-activations unquantized."""
+activations unquantized. A name of two MX formats is that of the weights, then of the
+activations."""
 
 
 def family(kernels: Catalogue, of: Operands) -> Family:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hk_backend.kernels import KernelEntry
 from tests.kernels.emulated import run
 from tests.kernels.gemm_problem import Problem, in_blocks, scales_of_blocks
+from tests.kernels.mx_problem import MxProblem
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Types of c and of the bias, each at its number in `hk::GemmType`."""
@@ -118,7 +119,7 @@ def vector(values: torch.Tensor) -> NDArray[np.uint8]:
 class Product:
     """The contents of c after a launch, and the emulator's report of it."""
 
-    problem: Problem
+    problem: Problem | MxProblem
     splits: int
     c: torch.Tensor
     report: Any
@@ -170,36 +171,60 @@ def launch(
     `seed`: the order of the waves."""
     if scales_of_blocks(entry):
         problem = in_blocks(problem)
-    m, n, k = problem.shape
     a = Rows.of(problem.a, paddings[0], whole_pieces=True)
-    c = Rows.of(nans(m * n, problem.out).view(m, n), paddings[1], whole_pieces=False)
+    of_a = problem.a_scale
+    strides = {"a_row": a.stride, "a_scale_row": 0, "a_scale_step": 0}
+    if of_a is not None and of_a.numel() > 1:
+        strides["a_scale_row"] = of_a.stride(0)
+        strides["a_scale_step"] = of_a.stride(1) if of_a.dim() == 2 else 0
+    operands: dict[str, NDArray[Any]] = {"a": a.buffer, "b": pack(problem.w, problem.a.dtype)}
+    scales = {"a_scale": of_a, "b_block_scale": problem.b_blocks}
+    operands |= {name: vector(values) for name, values in scales.items() if values is not None}
+    return _run(entry, problem, operands, strides, paddings[1], splits, seed)
+
+
+def launch_mx(
+    entry: KernelEntry, problem: MxProblem, padding: int = 0, splits: int = 1, seed: int = 0
+) -> Product:
+    """Launches a kernel for MX formats. `padding`: pieces of 16 bytes between the rows of c."""
+    operands: dict[str, NDArray[Any]] = {
+        "a": problem.a.packed_codes(),
+        "b": problem.w.packed_codes(),
+        "a_scale": problem.a.packed_scales(),
+        "b_block_scale": problem.w.packed_scales(),
+    }
+    unused = dict.fromkeys(("a_row", "a_scale_row", "a_scale_step"), 0)
+    return _run(entry, problem, operands, unused, padding, splits, seed)
+
+
+def _run(
+    entry: KernelEntry,
+    problem: Problem | MxProblem,
+    operands: dict[str, NDArray[Any]],
+    strides: dict[str, int],
+    padding: int,
+    splits: int,
+    seed: int,
+) -> Product:
+    """Launches `entry` with operands in its form. `padding`: between the rows of c."""
+    m, n, k = problem.shape
+    c = Rows.of(nans(m * n, problem.out).view(m, n), padding, whole_pieces=False)
     tiles = tiles_of(entry, m, n) if splits > 1 else 0
     size = tiles * splits * entry.tile.rows * entry.tile.columns
     arrived = np.zeros(tiles, np.uint32)
-    buffers: dict[str, NDArray[Any]] = {
-        "a": a.buffer,
-        "b": pack(problem.w, problem.a.dtype),
+    buffers = {
+        **operands,
         "c": c.buffer,
         "arrived": arrived,
         "partial": nans(size, torch.float32).view(torch.uint8).numpy(),
     }
-    vectors = {
-        "a_scale": problem.a_scale,
-        "b_scale": problem.b_scale,
-        "b_block_scale": problem.b_blocks,
-        "bias": problem.bias,
-    }
+    vectors = {"b_scale": problem.b_scale, "bias": problem.bias}
     buffers |= {name: vector(values) for name, values in vectors.items() if values is not None}
     there = {name: buffer for name, buffer in buffers.items() if buffer.size}
     bias_type = torch.float32 if problem.bias is None else problem.bias.dtype
-    of_a = problem.a_scale
-    if of_a is None or of_a.numel() == 1:
-        strides = (0, 0)
-    else:
-        strides = (of_a.stride(0), of_a.stride(1) if of_a.dim() == 2 else 0)
     numbers: dict[str, int | None] = {
-        **dict.fromkeys((*buffers, *vectors)),
-        "a_row": a.stride,
+        **dict.fromkeys((*buffers, *vectors, "a_scale", "b_block_scale")),
+        **strides,
         "c_row": c.stride,
         "m": m,
         "n": n,
@@ -207,8 +232,6 @@ def launch(
         "splits": splits,
         "c_type": TYPES.index(problem.out),
         "bias_type": TYPES.index(bias_type),
-        "a_scale_row": strides[0],
-        "a_scale_step": strides[1],
     }
     others = {name: number for name, number in numbers.items() if name not in there}
     report = run(entry, there, others, seed)
@@ -230,3 +253,4 @@ def _sound(launched: Callable[Arguments, Product]) -> Callable[Arguments, Produc
 
 
 multiply = _sound(launch)
+multiply_mx = _sound(launch_mx)

@@ -26,7 +26,7 @@ from tests.proof.kernel_digest import instructions
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
-QUANTIZE = [entry for entry in KERNELS if entry.operator == "quantize_fp8"]
+QUANTIZE = [entry for entry in KERNELS if entry.operator.startswith("quantize_")]
 WAVE_ROWS = 32  # columns of a matrix instruction
 FLOPS_PER_CLOCK = 1024  # 16-bit matrix instructions on a SIMD of gfx950
 MOST_WAVES = 8  # on a SIMD

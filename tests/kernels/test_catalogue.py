@@ -111,13 +111,16 @@ def test_alternatives_come_with_the_largest_tile_first() -> None:
     names = f"large, {', '.join(entry.name for entry in shipped)}, small"
     with pytest.raises(ValueError, match=rf"several kernels: {names}$"):
         with_all.select("gemm", **whole.facts)
-    assert with_all.alternatives("gemm", a="f32") == NoKernel("a", "f32", ("bf16", "e4m3", "f16"))
+    there = ("bf16", "e2m1", "e2m3", "e3m2", "e4m3", "f16")
+    assert with_all.alternatives("gemm", a="f32") == NoKernel("a", "f32", there)
 
 
 def test_an_operator_without_kernels() -> None:
     refusal = catalogue("gfx950").select("convolution", dtype="bf16")
     assert refusal == NoKernel(
-        "operator", "convolution", ("attention_merge", "attention_prefill", "gemm", "quantize_fp8")
+        "operator",
+        "convolution",
+        ("attention_merge", "attention_prefill", "gemm", "quantize_fp8", "quantize_mx"),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
-from tests.kernels.cover import cover, family, proved
+from tests.kernels.cover import cover, family, has, proved
 from tests.kernels.gemm_launch import TYPES, can_split, multiply, tiles_of
 from tests.kernels.gemm_problem import (
     SCALES,
@@ -22,7 +22,8 @@ from tests.kernels.gemm_problem import (
 from tests.proof.measured import note_error
 from tests.seed import fixed
 
-ALL = family("gemm")
+SCALE_KINDS = {"scales": ("vectors", "blocks")}  # MX formats: test_gemm_mx.py
+ALL = [entry for entry in family("gemm") if has(entry, SCALE_KINDS)]
 every_kernel = proved(ALL)
 bf16_kernels = proved([entry for entry in ALL if entry.facts["a"] != "f16"], with_types=False)
 """Kernels that stand for those of fp16, which have the same instructions."""
@@ -45,7 +46,7 @@ AXES = {
     "scaled": SCALES,
     "splits": SPLITS,
 }
-ROWS = cover("shapes", "gemm", **AXES)
+ROWS = cover("shapes", "gemm", SCALE_KINDS, **AXES)
 OTHER_STAGES = sorted({*ALL} - {entry for entry, _ in ROWS}, key=lambda entry: entry.name)
 COVER = [
     pytest.param(entry, *axes.values(), number, id=f"{entry.name}-{axes}")

@@ -14,9 +14,11 @@ import torch
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
 from tests.kernels.cover import family, proved
-from tests.kernels.gemm_launch import TYPES, can_split, launch
+from tests.kernels.gemm_launch import TYPES, Product, can_split, launch, launch_mx
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, code_of, mutants
+from tests.kernels.mx_problem import MxProblem
+from tests.kernels.mx_problem import random_problem as mx_problem
 from tests.proof.kernel_digest import instructions
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
@@ -24,6 +26,8 @@ WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_d
 WAITING = (
     *(*EVERY_RUN, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
+    *("mxfp4_256x256", "mxfp4_mxfp6_e2m3_256x256", "mxfp8_128x128"),
+    *("mxfp4_deep_32x32", "mxfp4_mxfp6_e2m3_deep_64x64"),
 )
 """Kernels whose mutants are judged. The others have the same structures; those of fp16 have the
 same instructions (a test below)."""
@@ -31,6 +35,9 @@ KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in WAITING}
 EPILOGUE = "gemm/epilogue.hpp"
 """The header in which the compiler waits for loaded arguments. In the large tiles these loads are
 long done, since the loop has waited. Such waits are not ours, and not judged."""
+STRICTER = {"mxfp4_256x256": 4, "mxfp4_mxfp6_e2m3_256x256": 4}
+"""Kernels with waits of the compiler's in the epilogue, `vmcnt 4 -> 5`, that are stricter than
+needed, and their number: it does not know that two blocks of columns have a bias of one type."""
 SEEDS = (0, 1, 2)
 FEWEST = 60
 """Least number of waits and barriers of a kernel that are changed, one at a time. A smaller number
@@ -45,41 +52,79 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
     return dataclasses.replace(entry, path=path, lines=lines, size=len(code_object), sha256=digest)
 
 
+def launched(entry: KernelEntry, problem: Problem | MxProblem, splits: int, seed: int) -> Product:
+    if isinstance(problem, MxProblem):
+        return launch_mx(entry, problem, 1, splits, seed)
+    return launch(entry, problem, (1, 1), splits, seed)
+
+
 @cache
-def launches(name: str) -> list[tuple[Problem, int]]:
-    """Problems and splits of the launches: ragged tiles with more steps than stages; ragged steps
-    alone; every type of c, with and without scales, and with a bias of every type."""
+def launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
+    """Problems and splits of the launches, the short ones first: ragged steps alone, with every
+    type of c, with and without scales, and with a bias of every type; then ragged tiles with more
+    steps than stages."""
+    return _mx_launches(name) if name.startswith("mx") else _launches(name)
+
+
+def _mx_launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
+    entry = KERNELS[name]
+    tile, size = entry.tile, (entry.tile.rows + 8, entry.tile.columns + 140)
+    found: list[tuple[Problem | MxProblem, int]] = []
+    for out in TYPES:
+        found.append((mx_problem(entry, (40, 70, 32), out), 1))
+        for kind in TYPES:
+            found.append((mx_problem(entry, (40, 70, 32), out, True, kind), 1))
+    if can_split(entry):
+        split = mx_problem(entry, (40, 70, 7 * tile.depth + 32))
+        found += [(split, splits) for splits in (3, 6)]
+    # deep waves loop more than once, and end with one, two or three steps
+    for steps in (29, 12) if "deep" in name else (8,):
+        shape = *size, steps * tile.depth + 32
+        found.append((mx_problem(entry, shape, torch.bfloat16, True, torch.float16), 1))
+    return found
+
+
+def _launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
     entry = KERNELS[name]
     tile, bias = entry.tile, torch.bfloat16
     size = (tile.rows + 8, tile.columns + 140)
-    # each wave has every fourth step, and its last round is of one, two or three
-    found = [
-        (random_problem(entry, (*size, steps * tile.depth + 20), torch.bfloat16, "both", bias), 1)
-        for steps in ((17, 12) if "deep" in name else (8,))
-    ]
-    if can_split(entry):
-        split = (40, 70, 7 * tile.depth + 3)
-        found += [
-            (random_problem(entry, split, torch.float32, "rows"), splits) for splits in (3, 6)
-        ]
+    found: list[tuple[Problem | MxProblem, int]] = []
     for out in TYPES:
         for scales in ("both", "none"):
             found.append((random_problem(entry, (40, 70, 20), out, scales), 1))
         for kind in TYPES:
             found.append((random_problem(entry, (40, 70, 20), out, "both", kind), 1))
+    if can_split(entry):
+        split = (40, 70, 7 * tile.depth + 3)
+        found += [
+            (random_problem(entry, split, torch.float32, "rows"), splits) for splits in (3, 6)
+        ]
+    # each deep wave has every fourth step, and its last round is of one, two or three
+    for steps in (17, 12) if "deep" in name else (8,):
+        shape = *size, steps * tile.depth + 20
+        found.append((random_problem(entry, shape, torch.bfloat16, "both", bias), 1))
     return found
 
 
-def caught(name: str, entry: KernelEntry) -> bool:
+def caught(name: str, entry: KernelEntry, long_first: bool = False) -> bool:
     """Whether the emulator finds something, or the result is wrong, in any launch and order."""
-    for problem, splits in launches(name):
-        for seed in SEEDS:
-            product = launch(entry, problem, (1, 1), splits, seed)
+    ordered = launches(name)[::-1] if long_first else launches(name)
+    for seed in SEEDS:
+        for problem, splits in ordered:
+            product = launched(entry, problem, splits, seed)
             if product.report.findings or not product.is_right():
                 return True
             if not product.outside_untouched or product.arrived.any():
                 return True
     return False
+
+
+def last_product(entry: KernelEntry) -> int:
+    """Place of the last matrix instruction, behind the loop: what comes before it needs many steps
+    to be noticed."""
+    words, _, begin, end = code_of(entry)
+    listed = _emulator.disassemble(words[begin:end], entry.arch)
+    return begin + max(pc for pc, text in listed if text.startswith("v_mfma"))
 
 
 def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
@@ -97,12 +142,15 @@ def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
 def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) -> None:
     name = entry.name.removeprefix("gemm_")
     assert not caught(name, entry)
-    survivors, count = [], 0
+    survivors, count, last = [], 0, last_product(entry)
     for mutant, code in changed_code(entry):
         count += 1
-        if not caught(name, entry_with(entry, code, tmp_path / "mutant.co")):
+        changed = entry_with(entry, code, tmp_path / "mutant.co")
+        if not caught(name, changed, long_first=mutant.pc <= last):
             survivors.append(str(mutant))
-    assert survivors == []
+    stricter = [each for each in survivors if each.endswith("vmcnt 4 -> 5")]
+    assert len(stricter) == STRICTER.get(name, 0)
+    assert survivors == stricter
     assert count >= FEWEST
 
 

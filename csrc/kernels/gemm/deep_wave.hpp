@@ -5,21 +5,28 @@
 // Activations take the way through LDS, where every wave has a ring of its own.
 #pragma once
 
-#include "scales.hpp"
+#include "block_scales.hpp"
+#include "mx_words.hpp"
 
 namespace hk::gemm {
 
-// The weights of a step, 32 bytes of 32 columns at a time: one load of 16 bytes a lane.
+// The weights of a step, from memory in the order of the matrix unit.
 template <class Shape>
 struct DirectWeights {
-  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows, kPieces = 4;
-  using Step = Piece[kColumnBlocks][kPieces];
+  using Line = gemm::Line<Shape::Format::kWordsW>;
+  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows,
+                       kLoads = kColumnBlocks * Shape::kParts * Line::kReads;
+  using Step = Line[kColumnBlocks][Shape::kParts];
+
+  // The bytes of 16 rows in a part, and the first of those that 6-bit codes have besides pieces.
+  static constexpr int kPartBytes = 16 * Shape::kStepBytes / Shape::kParts, kRest = 512;
 
   RowSpan span;               // from the next step's first byte to the end of the columns
   u32 source[kColumnBlocks];  // of this lane
+  u32 rest[kColumnBlocks];    // the same of 6-bit codes' last 8 bytes (types/six_bit_rows.hpp)
 
   HK_DEVICE DirectWeights(const GemmArgs& args, i32 first, i32 step, Lane lane) : span{} {
-    const u32 group_bytes = 16 * packed_row_bytes<Shape>(args),
+    const u32 group_bytes = 16 * packed_row_bytes<Shape, typename Shape::Format::W>(args),
               start = 16 * step * Shape::kStepBytes;
     const u32 groups =
         clamp_scalar(ceil_div(args.n, 16) - first / 16, ceil_div(Shape::kWaveColumns, 16));
@@ -27,16 +34,23 @@ struct DirectWeights {
     span.bytes = groups * group_bytes;
     span.bytes -= clamp_scalar(start, span.bytes);
     static_for<0, kColumnBlocks>([&](auto block) {
-      source[block] =
-          (2 * block + lane.col / 16) * group_bytes + lane.half * 256 + lane.col % 16 * 16;
+      const u32 group = lane.col / 16, first = (2 * block + group) * group_bytes;
+      source[block] = first + lane.half * 256 + lane.col % 16 * 16;
+      rest[block] = first + kRest + (lane.half ^ group) * 128 + lane.col % 16 * 8;
     });
   }
 
   HK_DEVICE void load(Step& dst) {
     const BoundedView src = span;
     static_for<0, kColumnBlocks>([&](auto block) {
-      static_for<0, kPieces>([&](auto piece) {
-        dst[block][piece].words = load_words<4>(src, source[block] + piece * 512);
+      static_for<0, Shape::kParts>([&](auto part) {
+        Line& line = dst[block][part];
+        static_for<0, Line::kPieces>([&](auto piece) {
+          line.pieces[piece].words =
+              load_words<4>(src, source[block] + part * kPartBytes + piece * 512);
+        });
+        if constexpr (Line::kPieces < Line::kReads)
+          line.rest[0] = load_words<2>(src, rest[block] + part * kPartBytes);
       });
     });
     gemm::advance(span, Shape::kNextStep * 16 * Shape::kStepBytes);
@@ -50,12 +64,12 @@ class DeepWave {
   static constexpr int kRowBlocks = Shape::kWaveRows / DefaultShape::kCols;
   static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
   static constexpr int kBlocks = kRowBlocks * kColumnBlocks, kParts = Shape::kParts;
-  static constexpr int kReads = kRowBlocks * Format::kPiecesA;
+  static constexpr int kReads = kRowBlocks * Line<Format::kWordsA>::kReads;
   static constexpr int kCopiesA = ActivationStream<Shape>::kCopies,
                        kScaleCopies = StepScales<Shape>::kCopies,
-                       kWeightLoads = kColumnBlocks * DirectWeights<Shape>::kPieces,
+                       kWeightLoads = DirectWeights<Shape>::kLoads,
                        kLoads = kCopiesA + kScaleCopies + kWeightLoads;
-  using Part = Piece[kRowBlocks][Format::kPiecesA];
+  using Part = Line<Format::kWordsA>[kRowBlocks];
 
  public:
   using Result = ResultTile<Shape::kWaveColumns, Shape::kWaveRows>;
@@ -65,11 +79,10 @@ class DeepWave {
   HK_DEVICE DeepWave(const GemmArgs& args, i32 row, i32 column, i32 first_step, i32 steps, u32 lds,
                      i32 wave, Lane lane)
       : steps_(ceil_div(max(steps - wave, 0), Shape::kNextStep)),
-        bytes_(ActivationStream<Shape>::depth_bytes(args) -
-               (first_step + wave) * Shape::kRowBytesA),
+        bytes_(depth_bytes<Shape>(args) - (first_step + wave) * Shape::kRowBytesA),
         a_(args, row, u32((first_step + wave) * Shape::kRowBytesA), 0, lane), ring_{lds},
         reader_(RowReader<TileA>::of(lane, 0)), w_(args, column, first_step + wave, lane),
-        scales_(args, row, column, first_step + wave, lds + Shape::RingA::kBytes, lane),
+        scales_(args, row, column, first_step + wave, lds + Shape::RingA::kBytes, 0, lane),
         lane_(lane) {}
 
   HK_DEVICE void run() {
@@ -77,7 +90,8 @@ class DeepWave {
     typename DirectWeights<Shape>::Step weights[kAhead];
     Part parts[2];
     i32 ahead = steps_;  // that are not on their way
-    static_for<0, kAhead>([&](auto stage) { start(weights[stage], ring_.tile(stage), ahead); });
+    static_for<0, kAhead>(
+        [&](auto stage) { start<stage>(weights[stage], ring_.tile(stage), ahead); });
     clear(result);
     scales_.clear();
     if (steps_ > 0) {
@@ -104,11 +118,12 @@ class DeepWave {
   Lane lane_;
 
   // Starts all loads of a step; past the last one, to keep the count: of no weights.
+  template <int Stage>
   HK_DEVICE void start(typename DirectWeights<Shape>::Step& weights, TileA a, i32& ahead) {
     w_.span.bytes = ahead > 0 ? w_.span.bytes : 0;
     pin_scalar(w_.span.bytes);
     w_.load(weights);
-    static_for<0, kScaleCopies>([&](auto copy) { scales_.template start_copy<copy>(); });
+    static_for<0, kScaleCopies>([&](auto copy) { scales_.template start_copy<copy, Stage>(); });
     static_for<0, kCopiesA>([&](auto copy) { copy_piece<copy>(a, a_); });
     a_.advance();
     --ahead;
@@ -118,9 +133,8 @@ class DeepWave {
   HK_DEVICE void read(Part& dst, int stage) const {
     const auto rows = reader_.at(ring_.tile(stage));
     static_for<0, kRowBlocks>([&](auto block) {
-      static_for<0, Format::kPiecesA>([&](auto piece) {
-        load<block, Part_ * Format::kPiecesA + piece>(dst[block][piece], rows);
-      });
+      static_for<0, Line<Format::kWordsA>::kReads>(
+          [&](auto read) { load_line<block, Part_, read>(dst[block], rows); });
     });
   }
 
@@ -134,7 +148,7 @@ class DeepWave {
       if constexpr (kLast)
         scales_.pass();
       else
-        start(weights[Stage], ring_.tile(Stage), ahead);
+        start<Stage>(weights[Stage], ring_.tile(Stage), ahead);
       round<kLast, Stage + 1>(weights, parts, ahead);
     }
   }
@@ -152,18 +166,16 @@ class DeepWave {
       Part& now = parts[(Stage * kParts + part) % 2];
       Part& next = parts[(Stage * kParts + part + 1) % 2];
       wait_part(now);
-      if constexpr (kLast) mask_past(now, bytes - part * 32 * Format::kPiecesA, lane_);
-      if constexpr (part == 0) scales_.load();
-      if constexpr (kEnds) scales_.take();
+      if constexpr (kLast && !Format::kPackedA)
+        mask_past(now, bytes - part * 8 * Format::kWordsA, lane_);
+      if constexpr (part == 0) scales_.template begin_step<Stage>();
+      if constexpr (kEnds) scales_.end_step();
       if constexpr (kEnds && !kNone) wait_step<kAhead - 2>();
       if constexpr (!kNone) read<kEnds ? 0 : part + 1>(next, (Stage + kEnds) % kAhead);
       fence_schedule();
       static_for<0, kColumnBlocks>([&](auto column) {
-        Piece w[Format::kPiecesW];
-        static_for<0, Format::kPiecesW>(
-            [&](auto piece) { w[piece] = weights[column][part * Format::kPiecesW + piece]; });
         static_for<0, kRowBlocks>([&](auto row) {
-          scales_.template multiply<part == 0, column, row>(result, now[row], w);
+          scales_.template multiply<part, column, row>(result, now[row], weights[column][part]);
         });
       });
       fence_schedule();
@@ -180,8 +192,7 @@ class DeepWave {
 
   HK_DEVICE static void wait_part(Part& part) {
     wait_lds<0>();
-    for (auto& pieces : part)
-      for (auto& piece : pieces) pin_vector(piece.words);
+    for (auto& line : part) line.pin();
   }
 };
 

@@ -20,6 +20,9 @@ template <class Shape>
 class Epilogue {
   static constexpr int kRowBlocks = Shape::kWaveRows / DefaultShape::kCols;
   static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
+  // Blocks of columns whose scales and bias are in registers at once.
+  static constexpr int kTogether = min(kColumnBlocks, 2);
+  static_assert(kColumnBlocks % kTogether == 0);
   using Result = ResultTile<Shape::kWaveColumns, Shape::kWaveRows>;
 
   const GemmArgs& args_;
@@ -54,29 +57,33 @@ class Epilogue {
   template <class T>
   HK_DEVICE void run_as(const Result& result, const Rows& c) const {
     if (row_scale() || args_.b_scale || args_.bias) {
-      const Vectors vectors = load_vectors();
-      store<T>(result, c, [&](Block block, auto column, auto row) {
-        hk::scale(block, block, vectors.of_row[row]);
-        return Block(block * vectors.of_column[column] + vectors.bias[column]);
+      static_for<0, kColumnBlocks / kTogether>([&](auto i) {
+        const Vectors vectors = load_vectors(i * kTogether);
+        store<T, i * kTogether>(result, c, [&](Block block, auto column, auto row) {
+          hk::scale(block, block, vectors.of_row[row]);
+          return Block(block * vectors.of_column[column] + vectors.bias[column]);
+        });
       });
     } else {
-      store<T>(result, c, [](const Block& block, auto, auto) { return block; });
+      static_for<0, kColumnBlocks / kTogether>([&](auto i) {
+        store<T, i * kTogether>(result, c, [](const Block& block, auto, auto) { return block; });
+      });
     }
   }
 
   // Null if there is none, or the sums have theirs.
   HK_DEVICE const f32* row_scale() const {
-    return Shape::Format::kBlockScales ? nullptr : args_.a_scale;
+    return Shape::Format::kScales == Scales::kVectors ? args_.a_scale : nullptr;
   }
 
   // The scales and the bias of rows and columns. A missing one is the number that changes nothing.
   struct Vectors {
     ColumnVector of_row[kRowBlocks];
-    Block of_column[kColumnBlocks], bias[kColumnBlocks];
+    Block of_column[kTogether], bias[kTogether];
   };
 
-  // Loads those of all blocks at once: one latency.
-  HK_DEVICE Vectors load_vectors() const {
+  // Loads those of `kTogether` blocks of columns at once, from `first_block` on: one latency.
+  HK_DEVICE Vectors load_vectors(i32 first_block) const {
     Vectors vectors;
     static_for<0, kRowBlocks>([&](auto i) {
       const i32 first = (row_ + 32 * i) * args_.a_scale_row;
@@ -85,12 +92,13 @@ class Epilogue {
           bit_cast<f32>(load_word(scales, lane_.col * args_.a_scale_row * u32(sizeof(f32))));
       if (!row_scale()) vectors.of_row[i] = 1;
     });
-    static_for<0, kColumnBlocks>([&](auto i) {
-      const i32 column = column_ + 32 * i;
+    static_for<0, kTogether>([&](auto i) {
+      const i32 column = column_ + 32 * (first_block + i);
       load_rows<f32>(vectors.of_column[i], view_from<f32>(args_.b_scale, args_.n, column), lane_);
       if (!args_.b_scale) fill(vectors.of_column[i], 1);
     });
-    static_for<0, kColumnBlocks>([&](auto i) { load_bias(vectors.bias[i], column_ + 32 * i); });
+    static_for<0, kTogether>(
+        [&](auto i) { load_bias(vectors.bias[i], column_ + 32 * (first_block + i)); });
     return vectors;
   }
 
@@ -111,28 +119,28 @@ class Epilogue {
 
   // Stores what `finish` makes of each block of sums. A wave whose columns are all below N asks
   // that once.
-  template <class T, class F>
+  template <class T, int First, class F>
   HK_DEVICE void store(const Result& result, const Rows& c, const F& finish) const {
     if (args_.n - column_ >= Shape::kWaveColumns)
-      store_blocks<T, true>(result, c, finish);
+      store_blocks<T, First, true>(result, c, finish);
     else
-      store_blocks<T, false>(result, c, finish);
+      store_blocks<T, First, false>(result, c, finish);
   }
 
-  template <class T, bool kWhole, class F>
+  template <class T, int First, bool kWhole, class F>
   HK_DEVICE void store_blocks(const Result& result, const Rows& c, const F& finish) const {
     const i32 channels = args_.n - column_;
-    static_for<0, kColumnBlocks>([&](auto column) {
+    static_for<0, kTogether>([&](auto column) {
       static_for<0, kRowBlocks>([&](auto row) {
-        Block sums = result.block[column][row];
+        Block sums = result.block[First + column][row];
         // else the compiler finishes blocks before it asks whether they are whole, and spills
         if constexpr (!kWhole) pin_vector(sums);
         const Block block = finish(sums, column, row);
         const auto row_of = [&] { return lane_.col * c.bytes + 32 * row * c.bytes; };
         if constexpr (kWhole)
-          store_transposed<T>(c.view, row_of(), 32 * column, block, lane_);
+          store_transposed<T>(c.view, row_of(), 32 * (First + column), block, lane_);
         else
-          store_transposed_below<T>(c.view, row_of, 32 * column, channels, block, lane_);
+          store_transposed_below<T>(c.view, row_of, 32 * (First + column), channels, block, lane_);
         fence_schedule();
       });
     });

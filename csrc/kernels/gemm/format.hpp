@@ -2,8 +2,11 @@
 //
 // Operands move as pieces of 16 bytes of a row, whatever they hold. A format states
 //   A, W                     the elements of activations and weights
-//   kPiecesA, kPiecesW       pieces that a lane holds of a *part*: what is multiplied at once
-//   kBlockScales             whether every 128 of the depth have scales of their own (scales.hpp)
+//   kStep                    the depth of a step
+//   kPartDepth               the depth of a *part*: what is multiplied at once
+//   kWordsA, kWordsW         words that a lane holds of a part
+//   kScales                  what has scales (Scales)
+//   kPackedA                 whether activations are packed as weights are
 //   multiply(sum, a, w)      sum += the part's product, as C^T
 //   wait_for_sums()          after it the sums may be read
 #pragma once
@@ -13,6 +16,47 @@
 namespace hk::gemm {
 
 using Piece = Fragment<i16>;
+
+// A lane's words of one row in a part: of 6-bit codes 6, else pieces.
+template <int Words>
+struct Line {
+  static constexpr int kPieces = Words / 4, kReads = ceil_div(Words, 4);
+
+  Piece pieces[kPieces];
+  Vec<u32, 2> rest[Words % 4 / 2];
+
+  HK_DEVICE void pin() {
+    for (auto& piece : pieces) pin_vector(piece.words);
+    for (auto& words : rest) pin_vector(words);
+  }
+
+  // The words as the f8f6f4 instructions take them.
+  HK_DEVICE Vec<u32, 8> words() const {
+    const auto& first = pieces[0].words;
+    if constexpr (Words == 4)
+      return __builtin_shufflevector(first, first, 0, 1, 2, 3, -1, -1, -1, -1);
+    else if constexpr (Words == 6)
+      return __builtin_shufflevector(first, __builtin_shufflevector(rest[0], rest[0], 0, 1, -1, -1),
+                                     0, 1, 2, 3, 4, 5, -1, -1);
+    else
+      return __builtin_shufflevector(first, pieces[1].words, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+};
+
+// Parts of an operand that have scales of their own: whole rows; every 128 of the depth
+// (block_scales.hpp); every 32 of the depth, which the matrix unit multiplies by (mx_scales.hpp).
+enum class Scales { kVectors, kBlocks, kMx };
+
+template <class T>
+inline constexpr int kElementBits = 8 * sizeof(T);
+template <>
+inline constexpr int kElementBits<E4m3> = 8;
+template <>
+inline constexpr int kElementBits<E2m3> = 6;
+template <>
+inline constexpr int kElementBits<E3m2> = 6;
+template <>
+inline constexpr int kElementBits<E2m1> = 4;
 
 // After it the sums of any matrix instruction may be read: 20 wait states.
 HK_DEVICE void wait_for_any_sums() {
@@ -33,7 +77,8 @@ HK_DEVICE void clear(ResultTile<Rows, Cols>& sums) {
 
 // Base of formats whose results the compiler waits for.
 struct Waiting {
-  static constexpr bool kBlockScales = false;
+  static constexpr Scales kScales = Scales::kVectors;
+  static constexpr bool kPackedA = false;
 
   HK_DEVICE static void wait_for_sums() {}
 };
@@ -43,10 +88,11 @@ template <class T>
 struct SixteenBit : Waiting {
   using A = T;
   using W = T;
-  static constexpr int kPiecesA = 1, kPiecesW = 1;
+  static constexpr int kStep = 64, kPartDepth = 16, kWordsA = 4, kWordsW = 4;
 
-  HK_DEVICE static void multiply(Block& sum, const Piece (&a)[1], const Piece (&w)[1]) {
-    sum = Mma<T>::multiply(bit_cast<Vec<T, 8>>(w[0].words), bit_cast<Vec<T, 8>>(a[0].words), sum);
+  HK_DEVICE static void multiply(Block& sum, const Line<4>& a, const Line<4>& w) {
+    sum = Mma<T>::multiply(bit_cast<Vec<T, 8>>(w.pieces[0].words),
+                           bit_cast<Vec<T, 8>>(a.pieces[0].words), sum);
   }
 };
 
@@ -54,52 +100,66 @@ struct SixteenBit : Waiting {
 struct Fp8 {
   using A = E4m3;
   using W = E4m3;
-  static constexpr int kPiecesA = 2, kPiecesW = 2;
-  static constexpr bool kBlockScales = false;
+  static constexpr int kStep = 128, kPartDepth = 64, kWordsA = 8, kWordsW = 8;
+  static constexpr Scales kScales = Scales::kVectors;
+  static constexpr bool kPackedA = false;
 
-  HK_DEVICE static void multiply(Block& sum, const Piece (&a)[2], const Piece (&w)[2]) {
-    sum = arch::multiply_e4m3(both(w), both(a), sum);
+  HK_DEVICE static void multiply(Block& sum, const Line<8>& a, const Line<8>& w) {
+    sum = arch::multiply_e4m3(w.words(), a.words(), sum);
   }
 
   // LLVM 22 takes these codes for FP4, which is done in half the passes, and waits for 12 states.
   HK_DEVICE static void wait_for_sums() { wait_for_any_sums(); }
-
- private:
-  HK_DEVICE static Vec<u32, 8> both(const Piece (&pieces)[2]) {
-    return __builtin_shufflevector(pieces[0].words, pieces[1].words, 0, 1, 2, 3, 4, 5, 6, 7);
-  }
 };
 
 struct Fp8Blocks : Fp8 {
-  static constexpr bool kBlockScales = true;
+  static constexpr Scales kScales = Scales::kBlocks;
+};
+
+// Codes of an MX format on each side, 64 of a row at once, packed in the order of the matrix unit.
+// Codes of 4 and 6 bits alone have twice the rate of 8. The deeper the steps, the fewer the
+// barriers: as deep as two of a large tile, or the rings of several waves, fit in LDS.
+template <class W_, class A_, int Step>
+struct Mx {
+  using A = A_;
+  using W = W_;
+  static constexpr int kStep = Step, kPartDepth = 64, kWordsA = kElementBits<A>,
+                       kWordsW = kElementBits<W>;
+  static constexpr Scales kScales = Scales::kMx;
+  static constexpr bool kPackedA = true;
+
+  // `Part` is counted in the step's half of a scale word, or in all of it.
+  template <int Part>
+  HK_DEVICE static void multiply(Block& sum, const Line<kWordsA>& a, const Line<kWordsW>& w,
+                                 u32 a_scales, u32 w_scales) {
+    sum = arch::multiply_scaled<W, A, Part>(w.words(), a.words(), sum, w_scales, a_scales);
+  }
+
+  HK_DEVICE static void wait_for_sums() { wait_for_any_sums(); }
 };
 
 // FP8 codes as weights, widened to the 16-bit type of the activations, which has them all. They are
 // packed so that a lane's 16 codes belong to the 8 neighbours of two of its pieces.
-template <class T, bool BlockScales = false>
+template <class T, Scales Kind = Scales::kVectors>
 struct Widened : Waiting {
-  static constexpr bool kBlockScales = BlockScales;
+  static constexpr Scales kScales = Kind;
   using A = T;
   using W = E4m3;
-  static constexpr int kPiecesA = 2, kPiecesW = 1;
+  static constexpr int kStep = 128, kPartDepth = 32, kWordsA = 8, kWordsW = 4;
 
-  HK_DEVICE static void multiply(Block& sum, const Piece (&a)[2], const Piece (&w)[1]) {
+  HK_DEVICE static void multiply(Block& sum, const Line<8>& a, const Line<4>& w) {
     static_for<0, 2>([&](auto half) {
       Vec<u32, 4> wide;
       static_for<0, 4>([&](auto i) {
-        wide[i.value] = arch::widen_e4m3<T, i % 2>(w[0].words[2 * half + i / 2]);
+        wide[i.value] = arch::widen_e4m3<T, i % 2>(w.pieces[0].words[2 * half + i / 2]);
       });
-      sum = Mma<T>::multiply(bit_cast<Vec<T, 8>>(wide), bit_cast<Vec<T, 8>>(a[half].words), sum);
+      sum = Mma<T>::multiply(bit_cast<Vec<T, 8>>(wide), bit_cast<Vec<T, 8>>(a.pieces[half].words),
+                             sum);
     });
   }
 };
 
 template <class T>
-using WidenedBlocks = Widened<T, true>;
-
-template <class T>
-inline constexpr int kElementBytes = sizeof(T);
-template <>
-inline constexpr int kElementBytes<E4m3> = 1;
+using WidenedBlocks = Widened<T, Scales::kBlocks>;
 
 }  // namespace hk::gemm

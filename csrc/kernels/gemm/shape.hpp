@@ -6,7 +6,13 @@
 
 namespace hk::gemm {
 
-// Rows x Columns of C are computed by a workgroup, in steps of 128 bytes of a weight's row.
+// A tile of rows that lie 16 after 16 in memory, 16 bytes of each side by side: as in LDS.
+template <class Element, int Rows, int RowBytes>
+using PackedTile = SharedTile<i16, Rows, RowBytes / 2,
+                              Conditional<kElementBits<Element> == 6, swizzle::SixBitRows<RowBytes>,
+                                          swizzle::PlainRows<RowBytes>>>;
+
+// Rows x Columns of C are computed by a workgroup, in steps of the depth.
 template <class Format_, int Rows, int Columns>
 struct Tiles {
   using Format = Format_;
@@ -14,11 +20,11 @@ struct Tiles {
   // Whether workgroups may share the depth. Large tiles do without: there are enough of them.
   static constexpr bool kSplits = Rows * Columns <= 128 * 128;
 
-  static constexpr int kStepBytes = 128;  // of a weight's row
-  static constexpr int kStep = kStepBytes / kElementBytes<typename Format::W>;
-  static constexpr int kParts = kStepBytes / 32 / Format::kPiecesW;
-  static constexpr int kRowBytesA = kStep * kElementBytes<typename Format::A>;
-  using TileA = SharedTile<i16, Rows, kRowBytesA / 2, swizzle::SpreadRows<kRowBytesA>>;
+  static constexpr int kStep = Format::kStep, kParts = kStep / Format::kPartDepth;
+  static constexpr int kStepBytes = kStep * kElementBits<typename Format::W> / 8,
+                       kRowBytesA = kStep * kElementBits<typename Format::A> / 8;
+  using TileA = Conditional<Format::kPackedA, PackedTile<typename Format::A, Rows, kRowBytesA>,
+                            SharedTile<i16, Rows, kRowBytesA / 2, swizzle::SpreadRows<kRowBytesA>>>;
 };
 
 // RowWaves x ColumnWaves waves have a part of the tile each, and all of the depth.
@@ -35,13 +41,18 @@ struct Shape : Tiles<Format, Rows, Columns> {
   static constexpr int kCopyingWaves = kWaves;  // that share a step's copies
   static constexpr int kNextStep = 1;           // from a wave's step to its next one
 
-  using TileW = SharedTile<i16, Columns, Tiles<Format, Rows, Columns>::kStepBytes / 2,
-                           swizzle::PlainRows<Tiles<Format, Rows, Columns>::kStepBytes>>;
+  // A wave's first row and column of the tile.
+  HK_DEVICE static constexpr i32 row_of(i32 wave) { return wave % RowWaves * kWaveRows; }
+  HK_DEVICE static constexpr i32 column_of(i32 wave) { return wave / RowWaves * kWaveColumns; }
+
+  using TileW = PackedTile<typename Format::W, Columns, Tiles<Format, Rows, Columns>::kStepBytes>;
   using RingA = TileRing<TileA, Stages>;
   using RingW = TileRing<TileW, Stages>;
-  // Scales of a wave's rows, one for a lane, in formats with scales for every step.
-  static constexpr int kScaleBytes =
-      Format::kBlockScales ? Stages * max(kWaveRows, arch::kLanes) * 4 : 0;
+  // The copies that each wave makes of a step's scales, a word for a lane: of its own rows, or its
+  // share of the tile's rows and columns.
+  static constexpr int kScaleCopies =
+      Format::kScales == Scales::kBlocks ? ceil_div(kWaveRows, arch::kLanes) : 0;
+  static constexpr int kScaleBytes = Stages * kScaleCopies * arch::kLanes * 4;
   static constexpr int kLdsBytes = RingA::kBytes + RingW::kBytes + kWaves * kScaleBytes;
   static_assert(kLdsBytes <= arch::kLdsBytes);
 };
@@ -59,8 +70,13 @@ struct DeepShape : Tiles<Format, Rows, Columns> {
   static constexpr int kCopyingWaves = 1;
   static constexpr int kNextStep = DepthWaves;
 
+  HK_DEVICE static constexpr i32 row_of(i32) { return 0; }
+  HK_DEVICE static constexpr i32 column_of(i32) { return 0; }
+
   using RingA = TileRing<TileA, Ahead>;
-  static constexpr int kScaleBytes = Format::kBlockScales ? Ahead * max(Rows, arch::kLanes) * 4 : 0;
+  static constexpr int kScaleCopies =
+      Format::kScales == Scales::kBlocks ? ceil_div(Rows, arch::kLanes) : 0;
+  static constexpr int kScaleBytes = Ahead * kScaleCopies * arch::kLanes * 4;
   // Bytes of LDS for the wave's copies, and then for its sums.
   static constexpr int kWaveBytes =
       max(RingA::kBytes + kScaleBytes, int(Rows * Columns * sizeof(f32)));

@@ -5,6 +5,8 @@
 
 namespace hk::gemm {
 
+inline constexpr int kScaleWordDepth = 256;  // of the scales that a lane has in a word: MX formats
+
 // The step after: what is left of a span without its first `bytes`.
 HK_DEVICE void advance(RowSpan& span, u32 bytes) {
   span.base += bytes;
@@ -15,11 +17,13 @@ HK_DEVICE void advance(RowSpan& span, u32 bytes) {
 // Starts the `I`th of this wave's copies of a step; after the last one comes `advance`.
 template <int I, class Stream>
 HK_DEVICE void copy_piece(typename Stream::Tile dst, const Stream& stream) {
-  const u32 to = dst.base + stream.share.destination + I * Stream::Tile::Layout::kBlockStride;
+  // The instruction adds its offset on both sides: neighbours share the address in LDS.
+  constexpr int kOffset = I % Stream::kCopiesOfAddress * Stream::kCopyStride;
+  const u32 to = dst.base + stream.destination + I * Stream::kCopyStride - kOffset;
   const BoundedView src = stream.span;
   __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
                                            (__attribute__((address_space(3))) void*)to,
-                                           arch::kCopyBytes, stream.share.source[I], 0, 0, 0);
+                                           arch::kCopyBytes, stream.source[I], 0, kOffset, 0);
 }
 
 // Keeps the first `kept` bytes of a piece's words, a count of each lane, and clears those behind
@@ -46,79 +50,129 @@ HK_DEVICE void keep(Vec<u32, 4>& words, i32 kept, i32 bytes) {
 
 // Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything,
 // where the weights have zeros.
-template <int Rows, int Pieces>
-HK_DEVICE void mask_past(Piece (&part)[Rows][Pieces], i32 bytes, Lane lane) {
+template <int Rows, int Words>
+HK_DEVICE void mask_past(Line<Words> (&part)[Rows], i32 bytes, Lane lane) {
+  constexpr int kPieces = Line<Words>::kPieces;
   const i32 kept = bytes - lane.half * 16;
-  for (auto& pieces : part)
-    static_for<0, Pieces>(
-        [&](auto piece) { keep<32 * Pieces>(pieces[piece].words, kept - 32 * piece, bytes); });
+  for (auto& line : part)
+    static_for<0, kPieces>([&](auto piece) {
+      keep<32 * kPieces>(line.pieces[piece].words, kept - 32 * piece, bytes);
+    });
+}
+
+// Starts the `Read`th read of a line of block `Block` in part `Part`.
+template <int Block, int Part, int Read, int Words, class Reader>
+HK_DEVICE void load_line(Line<Words>& dst, const Reader& src) {
+  constexpr int kPieces = Line<Words>::kPieces;
+  if constexpr (Read < kPieces)
+    src.template read<Block, Part * kPieces + Read>(dst.pieces[Read]);
+  else
+    src.template read_rest<Block, Part>(dst.rest[0]);
+}
+
+// Bytes of a row of the activations.
+template <class Shape>
+HK_DEVICE i32 depth_bytes(const GemmArgs& args) {
+  return args.k * kElementBits<typename Shape::Format::A> / 8;
 }
 
 // A step's columns of a tile's rows of the activations, step after step.
-template <class Shape>
-struct ActivationStream {
+template <class Shape, bool Packed = Shape::Format::kPackedA>
+struct ActivationStream : TileCopy<typename Shape::TileA, Shape::kCopyingWaves> {
   using Tile = typename Shape::TileA;
   using Share = TileCopy<Tile, Shape::kCopyingWaves>;
-  static constexpr int kCopies = Share::kCopies;
+  static constexpr int kCopyStride = Tile::Layout::kBlockStride, kCopiesOfAddress = 1;
 
-  Share share;
   RowSpan span;  // from the next step's first byte to the end of the rows
 
   // Rows from `first` on, bytes from `start` on. The last row ends with the 16 bytes that hold its
   // end: the rest of it may not be there.
   HK_DEVICE ActivationStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
-      : share(wave, lane, {row_bytes(args)}), span{} {
-    const i32 row = first + share.first_row, rows = Share::kRowsSpanned;
+      : Share(wave, lane, {row_bytes(args)}), span{} {
+    const i32 row = first + this->first_row, rows = Share::kRowsSpanned;
     const u32 count = clamp_scalar((args.k == 0 ? 0 : args.m) - row, rows),
-              used = ceil_div(depth_bytes(args), 16) * 16;
+              used = ceil_div(depth_bytes<Shape>(args), 16) * 16;
     span.base = address(args.a) + wide_mul(row, row_bytes(args)) + start;
     span.bytes = count * row_bytes(args);
     span.bytes -= clamp_scalar(row_bytes(args) - used + start, span.bytes);
   }
 
   HK_DEVICE static u32 row_bytes(const GemmArgs& args) {
-    return args.a_row * kElementBytes<typename Shape::Format::A>;
-  }
-  HK_DEVICE static i32 depth_bytes(const GemmArgs& args) {
-    return args.k * kElementBytes<typename Shape::Format::A>;
+    return args.a_row * (kElementBits<typename Shape::Format::A> / 8);
   }
 
   // Past the last column it goes on: what is copied then is not used.
   HK_DEVICE void advance() { gemm::advance(span, Shape::kNextStep * Shape::kRowBytesA); }
 };
 
-template <class Shape>
+// Bytes of a packed row of `Element`s.
+template <class Shape, class Element>
 HK_DEVICE u32 packed_row_bytes(const GemmArgs& args) {
-  return ceil_div(args.k, Shape::kStep) * Shape::kStepBytes;
+  constexpr int kDepth = Shape::Format::kScales == Scales::kMx ? kScaleWordDepth : Shape::kStep;
+  return ceil_div(args.k, kDepth) * (kDepth * kElementBits<Element> / 8);
 }
 
-// The same of the weights, which lie in memory as they will in LDS: 16 rows after 16 rows.
-template <class Shape>
-struct WeightStream {
-  using Tile = typename Shape::TileW;
-  using Share = TileCopy<Tile, Shape::kCopyingWaves>;
-  static constexpr int kCopies = Share::kCopies;
+// A step's columns of a tile's packed rows, which lie in memory as they will in LDS: 16 rows after
+// 16 rows.
+template <class Shape, class Tile_>
+struct PackedStream {
+  using Tile = Tile_;
+  static constexpr int kCopies = Tile::kBytes / kCopyBlock / Shape::kCopyingWaves;
+  static constexpr int kCopyStride = kCopyBlock, kCopiesOfAddress = 4;
+  static constexpr int kStepBytes = Tile::kBytes / (Tile::kRows / 16);  // of 16 rows
+  static_assert(kCopies * kCopyBlock * Shape::kCopyingWaves == Tile::kBytes);
 
-  Share share;
-  RowSpan span;
+  u32 destination;      // byte in the tile, wave-uniform
+  u32 source[kCopies];  // byte from the span's first, of this lane, less a copy's offset
+  RowSpan span;         // from the next step's first byte to the end of the rows
 
-  HK_DEVICE WeightStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
-      : share(wave, lane, {16, 256}), span{} {
-    const u32 group_bytes = 16 * packed_row_bytes<Shape>(args);
-    const i32 group = (first + share.first_row) / 16;
-    const u32 groups =
-        clamp_scalar(ceil_div(args.n, 16) - group, ceil_div(Share::kRowsSpanned, 16));
-    span.base = address(args.b) + wide_mul(group, group_bytes) + 16 * start;
+  // Rows from `first` on, of `rows`; bytes of each from `start` on.
+  HK_DEVICE PackedStream(const void* packed, i32 rows, u32 row_bytes, i32 first, u32 start,
+                         i32 wave, Lane lane)
+      : destination(wave * kCopies * kCopyBlock), span{} {
+    const u32 group_bytes = 16 * row_bytes;
+    const i32 skipped = wave * kCopies * kCopyBlock / kStepBytes, group = first / 16 + skipped;
+    const u32 groups = clamp_scalar(ceil_div(rows, 16) - group,
+                                    ceil_div(kCopies * kCopyBlock, kStepBytes) + kStraddles);
+    span.base = address(packed) + wide_mul(group, group_bytes) + 16 * start;
     span.bytes = groups * group_bytes;
     span.bytes -= clamp_scalar(16 * start, span.bytes);
     static_for<0, kCopies>([&](auto i) {
       const int block = wave * kCopies + i.value;
-      share.source[i] = (block / Share::kPer16 - share.first_row / 16) * group_bytes +
-                        block % Share::kPer16 * kCopyBlock + lane.id * 16;
+      if constexpr (kStraddles) {
+        const int byte = block * kCopyBlock + lane.id * 16;
+        source[i] = (byte / kStepBytes - skipped) * group_bytes + byte % kStepBytes;
+      } else {
+        constexpr int kPerGroup = kStepBytes / kCopyBlock;
+        source[i] = (block / kPerGroup - skipped) * group_bytes + block % kPerGroup * kCopyBlock +
+                    lane.id * 16;
+      }
+      source[i] -= i % kCopiesOfAddress * kCopyStride;
     });
   }
 
-  HK_DEVICE void advance() { gemm::advance(span, 16 * Shape::kStepBytes); }
+  HK_DEVICE void advance() { gemm::advance(span, Shape::kNextStep * kStepBytes); }
+
+ private:
+  // Whether a copy's lanes may fetch from two groups of 16 rows.
+  static constexpr bool kStraddles = kStepBytes % kCopyBlock != 0;
+};
+
+template <class Shape>
+struct WeightStream : PackedStream<Shape, typename Shape::TileW> {
+  HK_DEVICE WeightStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
+      : PackedStream<Shape, typename Shape::TileW>(
+            args.b, args.n, packed_row_bytes<Shape, typename Shape::Format::W>(args), first, start,
+            wave, lane) {}
+};
+
+// Activations in an MX format are packed as weights are.
+template <class Shape>
+struct ActivationStream<Shape, true> : PackedStream<Shape, typename Shape::TileA> {
+  HK_DEVICE ActivationStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
+      : PackedStream<Shape, typename Shape::TileA>(
+            args.a, args.m, packed_row_bytes<Shape, typename Shape::Format::A>(args), first, start,
+            wave, lane) {}
 };
 
 }  // namespace hk::gemm

@@ -2,7 +2,8 @@
 // some of the depth.
 #pragma once
 
-#include "scales.hpp"
+#include "block_scales.hpp"
+#include "mx_scales.hpp"
 
 namespace hk::gemm {
 
@@ -15,7 +16,8 @@ class GemmWave {
   static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
   static constexpr int kBlocks = kRowBlocks * kColumnBlocks, kParts = Shape::kParts;
   // LDS reads of a part, copies of a step.
-  static constexpr int kReads = kRowBlocks * Format::kPiecesA + kColumnBlocks * Format::kPiecesW;
+  static constexpr int kReads =
+      kRowBlocks * Line<Format::kWordsA>::kReads + kColumnBlocks * Line<Format::kWordsW>::kReads;
   static constexpr int kScaleCopies = StepScales<Shape>::kCopies,
                        kCopiesA = ActivationStream<Shape>::kCopies,
                        kCopiesW = WeightStream<Shape>::kCopies,
@@ -23,12 +25,14 @@ class GemmWave {
   // Slots: what runs beside one matrix instruction. Reads of a part are spread over most of its
   // slots, since the LDS takes few at once. Copies are spread over half a step, since a CU takes
   // few at once, too; their slots are counted from where a step's last part begins. The other half
-  // is for the latency of the last one. Small tiles wait for memory most: they copy at once. So do
+  // is for the latency of the last one; more than 8 copies take half of it, too. Small tiles wait for memory most: they copy at once. So do
   // tiles of two stages, which leave that latency a step: if a slot is long and free of scales.
-  static constexpr int kReadSlots = kBlocks * 3 / 4;
-  static constexpr bool kRoomySlots = Format::kPiecesA == 2 && !Format::kBlockScales,
+  // Lines of 6-bit codes take two reads in slots of 32 clocks: they need all slots.
+  static constexpr int kReadSlots = Format::kWordsA == 6 ? kBlocks : kBlocks * 3 / 4;
+  static constexpr bool kRoomySlots = Format::kWordsA == 8 && Format::kScales != Scales::kBlocks,
                         kCopyAtOnce = kBlocks <= 2 || (Shape::kStages == 2 && kRoomySlots);
-  static constexpr int kFirstCopySlot = !kCopyAtOnce, kCopySlots = kParts * kBlocks / 2;
+  static constexpr int kFirstCopySlot = !kCopyAtOnce,
+                       kCopySlots = kParts * kBlocks * (kCopies > 8 ? 3 : 2) / 4;
   // Copies that start before the next step does.
   static constexpr int kEarlyCopies =
       min(kCopies, ceil_div((kBlocks - kFirstCopySlot) * kCopies, kCopySlots));
@@ -41,18 +45,18 @@ class GemmWave {
                      i32 wave, Lane lane)
       : a_{{args, first_row, u32(first_step * Shape::kRowBytesA), wave, lane},
            {lds},
-           RowReader<TileA>::of(lane, wave % Shape::kRowWaves * Shape::kWaveRows)},
+           RowReader<TileA>::of(lane, Shape::row_of(wave))},
         w_{{args, first_column, u32(first_step * Shape::kStepBytes), wave, lane},
            {lds + Shape::RingA::kBytes},
-           RowReader<TileW>::of(lane, wave / Shape::kRowWaves * Shape::kWaveColumns)},
-        scales_(args, first_row + wave % Shape::kRowWaves * Shape::kWaveRows,
-                first_column + wave / Shape::kRowWaves * Shape::kWaveColumns, first_step,
-                lds + Shape::RingA::kBytes + Shape::RingW::kBytes + wave * Shape::kScaleBytes,
-                lane),
+           RowReader<TileW>::of(lane, Shape::column_of(wave))},
+        scales_(args, first_row, first_column, first_step,
+                lds + Shape::RingA::kBytes + Shape::RingW::kBytes, wave, lane),
         lane_(lane) {}
 
   // `steps` from the first one on; `bytes` of A's rows are left where the last one begins.
   HK_DEVICE void run(i32 steps, i32 bytes) {
+    static_for<0, StepScales<Shape>::kLoads>(
+        [&](auto load) { scales_.template load_ahead<load>(); });
     static_for<0, Shape::kStages>([&](auto i) {
       constexpr int kHere = i + 1 < Shape::kStages ? kCopies : kEarlyCopies;
       static_for<0, kHere>([&](auto copy) { start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i)); });
@@ -84,8 +88,8 @@ class GemmWave {
     Reader reader;  // of the wave's rows in a tile at LDS byte 0
   };
   struct Part {
-    Piece a[kRowBlocks][Format::kPiecesA];
-    Piece w[kColumnBlocks][Format::kPiecesW];
+    Line<Format::kWordsA> a[kRowBlocks];
+    Line<Format::kWordsW> w[kColumnBlocks];
   };
 
   Operand<ActivationStream<Shape>, typename Shape::RingA, RowReader<TileA>> a_;
@@ -114,9 +118,10 @@ class GemmWave {
         fence_schedule();
       }
       wait_part(now);
-      if constexpr (kLast) mask_past(now.a, bytes - part * 32 * Format::kPiecesA, lane_);
-      if constexpr (kBegins) scales_.load();
-      if constexpr (kEnds) scales_.take();
+      if constexpr (kLast && !Format::kPackedA)
+        mask_past(now.a, bytes - part * 8 * Format::kWordsA, lane_);
+      if constexpr (kBegins) scales_.begin_step();
+      if constexpr (kEnds) scales_.end_step();
       if constexpr (kEnds && !kLast) {
         wait_copies<(Shape::kStages - 2) * kCopies>();
         barrier();
@@ -124,12 +129,15 @@ class GemmWave {
       interleave<0, kBlocks>(
           [&](auto slot) {
             constexpr int kColumn = slot / kRowBlocks, kRow = slot % kRowBlocks;
-            scales_.template multiply<kBegins, kColumn, kRow>(result, now.a[kRow], now.w[kColumn]);
+            scales_.template multiply<part, kColumn, kRow>(result, now.a[kRow], now.w[kColumn]);
           },
           [&](auto slot) {
             if constexpr (!kEnds || !kLast)
               spread<slot, 0, kReadSlots, kReads>(
                   [&](auto read) { load_piece<read, kEnds ? 0 : part + 1>(next, a_rows, w_rows); });
+            if constexpr (kBegins && !kLast)
+              spread<slot, 0, kBlocks / 2, StepScales<Shape>::kLoads>(
+                  [&](auto load) { scales_.template load_ahead<load>(); });
           },
           [&](auto slot) {
             constexpr int kSlot = (part + 1) % kParts * kBlocks + slot;
@@ -159,24 +167,21 @@ class GemmWave {
   template <int Read, int Index_>
   HK_DEVICE static void load_piece(Part& dst, const RowReader<TileA>& a,
                                    const RowReader<TileW>& w) {
-    constexpr int kOfA = kRowBlocks * Format::kPiecesA;
+    constexpr int kOfLineA = Line<Format::kWordsA>::kReads,
+                  kOfLineW = Line<Format::kWordsW>::kReads, kOfA = kRowBlocks * kOfLineA;
     if constexpr (Read < kOfA) {
-      constexpr int kBlock = Read / Format::kPiecesA, kPiece = Read % Format::kPiecesA;
-      load<kBlock, Index_ * Format::kPiecesA + kPiece>(dst.a[kBlock][kPiece], a);
+      constexpr int kBlock = Read / kOfLineA;
+      load_line<kBlock, Index_, Read % kOfLineA>(dst.a[kBlock], a);
     } else {
-      constexpr int kBlock = (Read - kOfA) / Format::kPiecesW,
-                    kPiece = (Read - kOfA) % Format::kPiecesW;
-      load<kBlock, Index_ * Format::kPiecesW + kPiece>(dst.w[kBlock][kPiece], w);
+      constexpr int kBlock = (Read - kOfA) / kOfLineW;
+      load_line<kBlock, Index_, (Read - kOfA) % kOfLineW>(dst.w[kBlock], w);
     }
   }
 
   HK_DEVICE static void wait_part(Part& part) {
     wait_lds<0>();
-    const auto pin = [](auto& lines) {
-      for (auto& pieces : lines)
-        for (auto& piece : pieces) pin_vector(piece.words);
-    };
-    pin(part.a), pin(part.w);
+    for (auto& line : part.a) line.pin();
+    for (auto& line : part.w) line.pin();
   }
 };
 

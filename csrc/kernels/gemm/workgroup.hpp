@@ -44,9 +44,8 @@ template <class Shape>
 HK_DEVICE void multiply_wide(const GemmArgs& args, const Part& part, u32 lds, i32 wave, Lane lane) {
   GemmWave<Shape> product(args, part.row, part.column, part.first_step, lds, wave, lane);
   const i32 last = part.first_step + part.steps - 1;
-  product.run(part.steps, ActivationStream<Shape>::depth_bytes(args) - last * Shape::kRowBytesA);
-  const i32 row = part.row + wave % Shape::kRowWaves * Shape::kWaveRows;
-  const i32 column = part.column + wave / Shape::kRowWaves * Shape::kWaveColumns;
+  product.run(part.steps, depth_bytes<Shape>(args) - last * Shape::kRowBytesA);
+  const i32 row = part.row + Shape::row_of(wave), column = part.column + Shape::column_of(wave);
   finish<Shape, Shape>(args, part, row, column, true, wave, lane, product.result);
 }
 

@@ -123,7 +123,7 @@ def _for_mca(instruction: Instruction) -> str:
     if registers and clocks.SWAP.match(instruction.mnemonic):
         one, other = registers.groups()
         return f"v_and_b32 {one}, {one}, {other}\nv_mov_b32 {other}, {one}"
-    if instruction.mnemonic.endswith("_f8f6f4"):
+    if instruction.mnemonic.endswith("_f8f6f4") and clocks.has_8_bit_operand(instruction):
         return f"{instruction.text}\n{instruction.text}"
     product = WIDE_PRODUCT.match(instruction.operands)
     if product and instruction.mnemonic == "v_mad_u64_u32":

@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # the clock runs without the packages that read code objects
 WAVE = 64
 
 SWAP = re.compile(r"v_(swap|permlane16_swap|permlane32_swap)_b32")
+FORMAT = re.compile(r"\b(?:cbsz|blgp):(\d)")
+"""An operand's format in the text of an f8f6f4 instruction; without one it is FP8, format 0."""
+LARGEST_8_BIT = 1
+"""The last number of an 8-bit format: fp8 and bf8; fp6, bf6 and fp4 follow."""
 MATRIX = re.compile(r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)_?(.*)")
 
 
@@ -46,8 +50,14 @@ def matrix_flops(instruction: Instruction) -> int:
     return 2 * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
 
 
+def has_8_bit_operand(instruction: Instruction) -> bool:
+    """Whether an operand of an f8f6f4 instruction is FP8: it then takes twice the clocks."""
+    formats = [int(number) for number in FORMAT.findall(instruction.operands)]
+    return len(formats) < 2 or min(formats) <= LARGEST_8_BIT
+
+
 def matrix_clocks(instruction: Instruction) -> int:
-    """Clocks of a matrix instruction on 16-bit or plain 8-bit types, by its tile but not its depth.
+    """Clocks of a matrix instruction, by its tile but not its depth.
 
     Raises `ValueError` for an instruction without known clocks.
     """
@@ -56,5 +66,6 @@ def matrix_clocks(instruction: Instruction) -> int:
         raise ValueError(f"no clocks are known for {instruction.mnemonic}")
     edge, types = int(found[1]), found[4]
     clocks = {4: 8, 16: 16, 32: 32}[edge]
-    # FP8 operands; with FP4 or FP6 on both sides it would be half as many clocks
-    return 2 * clocks if types.startswith(("f8f6f4", "f32", "xf32")) else clocks
+    if types == "f8f6f4":
+        return 2 * clocks if has_8_bit_operand(instruction) else clocks
+    return 2 * clocks if types.startswith(("f32", "xf32")) else clocks

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
-from hk_backend.kernels.row_sources import STORED_BYTES
+from hk_backend.kernels.gemm_operands import operands_of
 from hk_backend.lab.timing.calibration import MATRIX
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.launch import Launch
@@ -19,6 +20,8 @@ from hk_backend.lab.timing.workloads import buffers
 
 XCDS = 8
 """Number of XCDs over which csrc/include/hk/grid.hpp deals workgroups."""
+MX_DEPTH = 256
+"""Depth to which rows in an MX format are padded."""
 SCALE_BLOCK = 128
 """Side of the square of weights, and number of activations in a row, that share a scale."""
 
@@ -40,9 +43,9 @@ class Shape:
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """Prepares `entry` on `shape`. The operands are zeros: time does not depend on them."""
     m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
-    a_bytes, b_bytes = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
-    k_row = -(-k * a_bytes // 16) * 16 // a_bytes  # rows begin at multiples of 16 bytes
-    packed_row = -(-k * b_bytes // 128) * 128
+    operands = operands_of(entry)
+    a_bits, b_bits = operands.bits
+    a_row, b_row = (row_bytes(k, bits, operands.is_mx) for bits in operands.bits)
     columns = -(-n // entry.tile.columns)
     tiles = -(-m // entry.tile.rows) * columns
     arrived = buffers.zeros((tiles,), np.uint32)
@@ -52,15 +55,20 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     last = {tiles - 1 - tile for tile in first if tile < tiles} if splits > 1 else set[int]()
     arrived[list(last)] = splits - 1
     arrays = {
-        "a": buffers.zeros((m, k_row * a_bytes), np.uint8),
-        "b": buffers.zeros((-(-n // 16) * 16, packed_row), np.uint8),
+        "a": buffers.zeros((-(-m // 16) * 16 if operands.is_mx else m, a_row), np.uint8),
+        "b": buffers.zeros(
+            (-(-n // 16) * 16, b_row if operands.is_mx else -(-b_row // 128) * 128), np.uint8
+        ),
         "c": buffers.zeros((m, -(-n // 8) * 8), np.uint16),
         "partial": buffers.zeros(
             (tiles * splits if splits > 1 else 1, entry.tile.rows * entry.tile.columns), np.float32
         ),
         "arrived": arrived,
     }
-    if entry.facts["scales"] == "blocks":
+    if operands.is_mx:
+        arrays["a_scale"] = scale_words(m, k)
+        arrays["b_block_scale"] = scale_words(n, k)
+    if operands.scales == "blocks":
         steps = -(-k // SCALE_BLOCK)
         arrays["a_scale"] = buffers.zeros((steps, m), np.float32)
         arrays["b_block_scale"] = buffers.zeros((-(-n // SCALE_BLOCK), steps), np.float32)
@@ -69,7 +77,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "n": n,
         "k": k,
         "splits": splits,
-        "a_row": k_row,
+        "a_row": a_row * 8 // a_bits,
         "c_row": arrays["c"].shape[1],
         "c_type": 0,
         "bias_type": 0,
@@ -84,8 +92,20 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         work[ends] = 2
         traced += [tile * splits + splits - 1 for tile in last]
     samples = sorted({workgroup_of(number, count) for number in traced or [0]})
-    moved = float(a_bytes * m * k + b_bytes * n * k + 2 * m * n)
+    moved = m * k * a_bits / 8 + n * k * b_bits / 8 + 2.0 * m * n
     return buffers.launch_of(entry, arrays, numbers, work, samples, 2.0 * m * n * k, moved)
+
+
+def row_bytes(k: int, bits: int, is_mx: bool) -> int:
+    """Bytes of an operand's row: a multiple of 16, or of MX formats `MX_DEPTH` elements."""
+    depth = MX_DEPTH if is_mx else 128 // bits
+    return -(-k // depth) * depth * bits // 8
+
+
+def scale_words(rows: int, k: int) -> NDArray[np.uint32]:
+    """Scales of zero of an operand in an MX format (csrc/kernels/gemm/mx_scales.hpp)."""
+    words: NDArray[np.uint32] = buffers.zeros((-(-rows // 32), -(-k // MX_DEPTH), 64), np.uint32)
+    return words
 
 
 def workgroup_of(tile: int, tiles: int) -> int:
