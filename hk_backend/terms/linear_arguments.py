@@ -118,6 +118,8 @@ class QuantizeMxArguments:
         round_scale_even: whether scales follow the rule "even"; else "floor".
         codes: uint8 `[M, K * bits / 8]`, contiguous; written.
         scales: uint8 `[M, K / 32]`, contiguous; written.
+        packed: whether codes and scales are uint8 `[bytes]` in the order of a GPU's gemm kernels
+            (devices/hip/mx_layout.py) instead; only GPUs have that.
     """
 
     operator: ClassVar[str] = "quantize_mx"
@@ -128,3 +130,4 @@ class QuantizeMxArguments:
     round_scale_even: bool
     codes: torch.Tensor
     scales: torch.Tensor
+    packed: bool = False

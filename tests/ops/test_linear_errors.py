@@ -11,7 +11,7 @@ import torch
 
 from hk_backend.devices import DeviceError
 from hk_backend.devices.cpu.isas import usable_isas
-from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
+from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8
 from tests.ops.linear_cases import Case, make
 
 ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -125,8 +125,6 @@ def test_devices_without_kernels_say_so(weight: PackedWeight, on_gfx950: None) -
     x = torch.ones(3, 16)
     with pytest.raises(DeviceError, match=re.escape(why.format("linear (fp32)"))):
         pack_weight(torch.ones(4, 16), "fp32")
-    with pytest.raises(DeviceError, match=why.format("quantize_mx")):
-        quantize_mx(torch.ones(3, 32), "mxfp4")
     other = r"^weight: packed for .* expected gfx950, the layout of emulated:gfx950"
     with pytest.raises(ValueError, match=other):
         linear(x, weight)

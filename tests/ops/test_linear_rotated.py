@@ -17,7 +17,7 @@ from hk_backend.terms.weight_format import FLOAT_DTYPES, MX_BLOCK, ROTATED
 from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
 from tests.ops.linear_oracle import check
 from tests.ops.oracle import U, close
-from tests.ops.test_quantize import MX_FORMATS, check_mx, hard_rows
+from tests.ops.test_quantize import MX_FORMATS, ON_GPUS_TOO, check_mx, hard_rows
 
 BLOCKS = pytest.mark.parametrize("block", ROTATIONS)
 
@@ -80,6 +80,7 @@ ROWS = (1, 3, 9, 16, 17, 70)
 """Rows for each kernel: few in floats, few in integers, in one group and in several; many."""
 
 
+@ON_GPUS_TOO
 @FORMATS
 @BLOCKS
 def test_codes_of_hard_rows(block: int, format: str, isa: str) -> None:
@@ -90,6 +91,7 @@ def test_codes_of_hard_rows(block: int, format: str, isa: str) -> None:
         check_mx(rows[:, : 320 // block * block], format, scale_rounding, block)
 
 
+@ON_GPUS_TOO
 @FORMATS
 @BLOCKS
 def test_codes_of_outliers(block: int, format: str, isa: str) -> None:

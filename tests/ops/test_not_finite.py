@@ -15,7 +15,7 @@ from hk_backend import reference
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.mx_elements import nearest, packed
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
-from tests.ops.test_quantize import everywhere
+from tests.ops.test_quantize import ON_GPUS_TOO, everywhere
 
 INF, NAN = math.inf, math.nan
 E4M3, FNUZ = torch.float8_e4m3fn, torch.float8_e4m3fnuz
@@ -55,6 +55,7 @@ MX = [name for name, facts in FORMATS.items() if facts.is_mx]
 @pytest.mark.parametrize("value", [INF, -INF, NAN])
 @pytest.mark.parametrize("format", MX)
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@ON_GPUS_TOO
 def test_a_block_of_mx(format: str, value: float, dtype: torch.dtype, isa: str) -> None:
     """The scale is NaN and the codes are zero; other blocks are as they were."""
     x = torch.ones(1, 3 * MX_BLOCK, dtype=dtype)

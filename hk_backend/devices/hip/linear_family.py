@@ -6,10 +6,10 @@ import torch
 
 from hk_backend.devices.hip.weight_layout import FORMATS_OF, READERS
 from hk_backend.kernels import Catalogue, Family
-from hk_backend.kernels.gemm_operands import Operands, family
+from hk_backend.kernels.gemm_operands import MX_ELEMENTS, Operands, family
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
-from hk_backend.terms.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS, Format
 
 ELEMENTS = {
     torch.bfloat16: "bf16",
@@ -27,9 +27,6 @@ def find(request: LinearRequest, kernels: Catalogue) -> Family | Verdict:
     """The kernels that compute `request`, or one line that says why there are none."""
     if not kernels.families.get(READERS):
         return refused(f"no linear kernels for {kernels.arch} yet")
-    if request.x_format not in (None, FORMATS[request.format]):
-        pair = f"{request.format} weights with activations {request.activations!r}"
-        return refused(f"{kernels.arch} has no kernels for {pair}")
     if request.format not in FORMATS_OF:
         there = ", ".join(FORMATS_OF)
         return refused(f"{kernels.arch} has no kernels for {request.format} weights, only {there}")
@@ -38,25 +35,35 @@ def find(request: LinearRequest, kernels: Catalogue) -> Family | Verdict:
         return refused(f"K = {request.k} is not a multiple of {whole}, 16 bytes of a row")
     found = of_request(request, kernels)
     if not found:
-        a = _multiplied(request)
-        return refused(f"{kernels.arch} has no kernels for x in {a} with {request.format} weights")
+        how = f"activations {request.activations!r}" if FORMATS[request.format].is_mx else "x"
+        a = f"{how} in {request.dtype}" if request.x_format is None else how
+        return refused(f"{kernels.arch} has no kernels for {a} with {request.format} weights")
     return found
 
 
 def of_request(request: LinearRequest, kernels: Catalogue) -> Family:
     """The kernels that multiply the layer's rows, once these are rounded."""
     by_block = request.scale_kind == "block" or request.activations == "token_block"
-    return family_of(kernels, _multiplied(request), request.format, by_block)
+    return family_of(kernels, request.format, request.x_format or request.dtype, by_block)
 
 
-def _multiplied(request: LinearRequest) -> torch.dtype:
-    """The dtype in which the kernels take x."""
-    return request.dtype if request.activations == "none" else FORMATS[request.format].dtype
+def family_of(
+    kernels: Catalogue, format: str, x: torch.dtype | Format, by_block: bool = False
+) -> Family:
+    """The kernels that multiply x with weights of a format.
+
+    Args:
+        x: the format that x is rounded to, or its dtype if it is not.
+        by_block: whether either side has a scale for each 128 elements of the depth.
+    """
+    return family(kernels, operands_of(format, x, by_block))
 
 
-def family_of(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> Family:
-    """The kernels that multiply rows in dtype `a` with weights of a format. `by_block`: either side
-    has a scale for each 128 elements of the depth."""
-    activations, weights = (ELEMENTS.get(each, "") for each in (a, FORMATS[format].dtype))
+def operands_of(format: str, x: torch.dtype | Format, by_block: bool = False) -> Operands:
+    """The operands of the kernels of `family_of`, whether there are any or not."""
+    if FORMATS[format].is_mx:
+        of_x = MX_ELEMENTS.get(x.name) if isinstance(x, Format) else ELEMENTS.get(x)
+        return Operands(of_x or "", MX_ELEMENTS[format], "mx")
+    dtype = x.dtype if isinstance(x, Format) else x
     scales = "blocks" if by_block else "vectors"
-    return family(kernels, Operands(activations, weights, scales))
+    return Operands(ELEMENTS.get(dtype, ""), ELEMENTS[FORMATS[format].dtype], scales)

@@ -4,21 +4,66 @@ from __future__ import annotations
 
 import torch
 
+from hk_backend import reference
+from hk_backend.devices.hip import mx_layout
 from hk_backend.devices.hip.linear_family import ELEMENTS, TYPES
 from hk_backend.devices.hip.operator import Problem
 from hk_backend.devices.hip.weight_layout import FORMATS_OF, pack, packed_bytes
 from hk_backend.kernels import KernelEntry
+from hk_backend.kernels.gemm_operands import MX_ELEMENTS, operands_of
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
-PROBLEM = (75, 88, 208)
+PROBLEM = (75, 88, 224)
 """Sizes (M, N, K) of the self-check; none is a multiple of a tile's."""
 
 
 def problem_of(kernel: KernelEntry) -> Problem:
     """A product of fixed random numbers, with scales of every kind that `kernel` reads."""
+    return _of_mx(kernel) if operands_of(kernel).is_mx else _of_rows(kernel)
+
+
+def _of_mx(kernel: KernelEntry) -> Problem:
+    """A product of numbers that were rounded to the kernel's formats."""
+    m, n, k = PROBLEM
+    formats = {element: name for name, element in MX_ELEMENTS.items()}
+    of_x, format = (formats[str(kernel.facts[of])] for of in "ab")
+    random = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(rows, k, generator=random) for rows in (m, n))
+    (x_codes, x_scales), (codes, scales) = (
+        reference.quantize_mx(values, name) for values, name in ((x, of_x), (w, format))
+    )
+    same = of_x == format
+    weight = _packed(codes, format, "mx" if same else of_x, kernel, scales=scales)
+    out = torch.full((m, n), torch.nan, dtype=torch.bfloat16)
+    rounded = reference.dequantize(x_codes, of_x, x_scales)
+    exact = rounded @ reference.dequantize(codes, format, scales).T
+    packed = mx_layout.packed_codes(x_codes.view(torch.uint8), of_x)
+    arguments = LinearArguments(packed, weight, None, out, mx_layout.packed_scales(x_scales))
+    return Problem(arguments, {"out": (exact, largest_error)}, tolerance(out.dtype))
+
+
+def _packed(
+    codes: torch.Tensor,
+    format: str,
+    activations: str,
+    kernel: KernelEntry,
+    *,
+    scales: torch.Tensor | None = None,
+    factors: torch.Tensor | None = None,
+    block_scales: torch.Tensor | None = None,
+) -> PackedWeight:
+    """The weight of the problem, packed for the kernel."""
+    _, n, k = PROBLEM
+    data = torch.empty(packed_bytes(format, n, k), dtype=torch.uint8)
+    pack(PackWeightArguments(codes, format, n, k, scales, None, activations, data))
+    return PackedWeight(data, factors, block_scales, None, format, n, k, activations, kernel.arch)
+
+
+def _of_rows(kernel: KernelEntry) -> Problem:
+    """A product of 16-bit numbers or FP8 codes."""
     a, b = (next(d for d, name in ELEMENTS.items() if name == kernel.facts[of]) for of in "ab")
     format = next(name for name in FORMATS_OF if FORMATS[name].dtype == b)
     m, n, k = PROBLEM
@@ -30,9 +75,7 @@ def problem_of(kernel: KernelEntry) -> Problem:
     of_columns = 1 + torch.arange(n) % 5.0
     of_blocks = 1 + torch.arange(blocks).view(1, blocks) % 2.0 if blocks > 1 else None
     activations = "none" if a.itemsize > 1 else "token" if of_blocks is None else "token_block"
-    data = torch.empty(packed_bytes(format, n, k), dtype=torch.uint8)
-    pack(PackWeightArguments(rows, format, n, k, None, None, activations, data))
-    weight = PackedWeight(data, of_columns, of_blocks, None, format, n, k, activations, kernel.arch)
+    weight = _packed(rows, format, activations, kernel, factors=of_columns, block_scales=of_blocks)
     out = torch.full((m, n), torch.nan, dtype=a if a in TYPES else torch.bfloat16)
     of_k = of_rows if of_blocks is None else of_rows * of_blocks
     wide = of_k.repeat_interleave(-(-k // blocks) if blocks == 1 else FP8_BLOCK, 1)[:, :k]

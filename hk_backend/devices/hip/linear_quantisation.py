@@ -1,4 +1,4 @@
-"""The rounding of x to FP8 before a layer's multiplication."""
+"""The rounding of x to FP8 or an MX format before a layer's multiplication."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import torch
 
-from hk_backend.terms.linear_arguments import LinearArguments, QuantizeFp8Arguments
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MIN_FP8_SCALE
+from hk_backend.devices.hip import mx_layout
+from hk_backend.terms.linear_arguments import (
+    LinearArguments,
+    QuantizeFp8Arguments,
+    QuantizeMxArguments,
+)
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MIN_FP8_SCALE, Format
+
+Quantisation = QuantizeFp8Arguments | QuantizeMxArguments
+"""A launch that rounds x, into new tensors."""
 
 
 def tensor_scale(x: torch.Tensor) -> torch.Tensor:
@@ -21,15 +29,17 @@ def tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 def quantisation(
     of: LinearArguments, scale_of: Callable[[torch.Tensor], torch.Tensor] = tensor_scale
-) -> QuantizeFp8Arguments | None:
+) -> Quantisation | None:
     """The rounding of x before the multiplication, into new tensors; None if x is taken as is.
 
     Args:
         scale_of: computes a dynamic scale of the whole x, float32 `[1]`.
     """
     weight, x = of.weight, of.x
-    if weight.activations == "none" or of.x_scales is not None:
+    if weight.x_format is None or of.x_scales is not None:
         return None
+    if weight.x_format.is_mx:
+        return _to_mx(x, weight.x_format, weight.rotation)
     codes = torch.empty(x.shape, dtype=FORMATS[weight.format].dtype, device=x.device)
     if weight.activations == "tensor":
         given = scale_of(x) if weight.input_scale is None else weight.input_scale
@@ -41,6 +51,14 @@ def quantisation(
     shape = -(-weight.k // columns), x.shape[0]
     scales = torch.empty(shape, dtype=torch.float32, device=x.device).T
     return QuantizeFp8Arguments(x, (1, columns), by_block, True, codes, scales)
+
+
+def _to_mx(x: torch.Tensor, format: Format, rotation: int) -> QuantizeMxArguments:
+    """The rounding to codes and scales in the kernels' order."""
+    rows, k = x.shape
+    sizes = mx_layout.code_bytes(format.name, rows, k), mx_layout.scale_bytes(rows, k)
+    codes, scales = (x.new_empty(size, dtype=torch.uint8) for size in sizes)
+    return QuantizeMxArguments(x, format.name, rotation, True, codes, scales, packed=True)
 
 
 def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:

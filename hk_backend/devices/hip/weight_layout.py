@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from hk_backend.devices.hip import mx_layout
 from hk_backend.terms.linear_arguments import PackWeightArguments
 from hk_backend.terms.weight_format import FORMATS
 
@@ -17,17 +18,29 @@ GROUP = 16
 """Number of rows that lie together."""
 PIECE = 16
 """Bytes of a row that lie together."""
+ROWS = 32
+"""Number that the first of the rows that are packed at once is a multiple of."""
 STEP = 128
 """Bytes of a row that one step of the kernels reads; rows are padded to a multiple."""
 AT_ONCE = 4 << 20
 """Bytes of rows that are packed at once, enough to fill a GPU."""
 E4M3_NAN = 0x7F
-FORMATS_OF = {"bf16": torch.int16, "fp16": torch.int16, "fp8_e4m3fn": torch.uint8}
-"""Formats to pack, each with the dtype in which its elements are moved."""
+FORMATS_OF = {
+    "bf16": torch.int16,
+    "fp16": torch.int16,
+    "fp8_e4m3fn": torch.uint8,
+    **{name: torch.uint8 for name, format in FORMATS.items() if format.is_mx},
+}
+"""Formats to pack, each with the dtype in which its elements, or their codes, are moved."""
 
 
 def packed_bytes(format: str, n: int, k: int) -> int:
-    """Bytes of a packed weight `[n, k]`, padded with zeros to whole groups and steps."""
+    """Bytes of a packed weight `[n, k]`, padded with zeros to whole groups and steps.
+
+    In an MX format its scales follow its codes.
+    """
+    if FORMATS[format].is_mx:
+        return mx_layout.code_bytes(format, n, k) + mx_layout.scale_bytes(n, k)
     return -(-n // GROUP) * GROUP * _row_bytes(format, k)
 
 
@@ -36,13 +49,16 @@ def pack(of: PackWeightArguments) -> None:
 
     Rows are packed a few at a time, as intermediate tensors take several times their memory.
     """
-    at_once = max(AT_ONCE // _row_bytes(of.format, of.k) // GROUP, 1) * GROUP
+    if of.scales is not None:
+        codes = mx_layout.code_bytes(of.format, of.n, of.k)
+        of.data[codes:] = mx_layout.packed_scales(of.scales)
+    at_once = max(AT_ONCE // _row_bytes(of.format, of.k) // ROWS, 1) * ROWS
     for first in range(0, of.n, at_once):
         _pack_rows(of, first, min(first + at_once, of.n))
 
 
 def _pack_rows(of: PackWeightArguments, first: int, last: int) -> None:
-    """Packs rows `[first, last)`; `first` is the first row of a group."""
+    """Packs rows `[first, last)`; `first` is a multiple of `ROWS`."""
     dtype = FORMATS_OF[of.format]
     codes = of.weight[first:last].view(dtype)
     if FORMATS[of.format].has_nan_code:
@@ -50,7 +66,12 @@ def _pack_rows(of: PackWeightArguments, first: int, last: int) -> None:
         codes = codes.masked_fill(is_nan, 0)
         if of.factors is not None:
             of.factors[first:last].masked_fill_(is_nan.any(dim=1), torch.nan)
-    per_piece, row_bytes = PIECE // dtype.itemsize, _row_bytes(of.format, of.k)
+    row_bytes = _row_bytes(of.format, of.k)
+    if FORMATS[of.format].is_mx:
+        packed = mx_layout.packed_codes(codes, of.format)
+        of.data[first * row_bytes :][: packed.numel()] = packed
+        return
+    per_piece = PIECE // dtype.itemsize
     groups, pieces = -(-(last - first) // GROUP), row_bytes // PIECE
     missing = (groups * GROUP - (last - first), pieces * per_piece - of.k)
     if any(missing):
@@ -74,4 +95,6 @@ def _for_widening(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _row_bytes(format: str, k: int) -> int:
+    if FORMATS[format].is_mx:
+        return mx_layout.row_bytes(format, k)
     return -(-k * FORMATS_OF[format].itemsize // STEP) * STEP

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention_parts, linear, quantize_fp8
+from hk_backend.devices.hip import attention_parts, linear, quantize_fp8, quantize_mx
 from hk_backend.devices.hip.attention_prefill import OPERATOR as ATTENTION
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.emulated import EmulatedLibrary
@@ -40,7 +40,11 @@ def operator_of(entry: KernelEntry) -> Any:
     checked together."""
     if entry.operator == "attention_merge" or entry.facts.get("mask") in PARTS:
         return attention_parts.PARTS
-    found = {"gemm": linear.OPERATOR, "quantize_fp8": quantize_fp8.OPERATOR}
+    found = {
+        "gemm": linear.OPERATOR,
+        "quantize_fp8": quantize_fp8.OPERATOR,
+        "quantize_mx": quantize_mx.OPERATOR,
+    }
     return found.get(entry.operator, ATTENTION)
 
 
@@ -49,7 +53,9 @@ EACH_TIME = 14
 
 
 def kind_of(entry: KernelEntry) -> str:
-    return " ".join(str(entry.facts.get(fact, "")) for fact in ("mask", "keys", "a", "scale"))
+    return " ".join(
+        str(entry.facts.get(fact, "")) for fact in ("mask", "keys", "a", "scale", "format")
+    )
 
 
 EVERY = {f"{kind_of(entry)}: {entry.name}": [entry] for entry in catalogue("gfx950").kernels}
