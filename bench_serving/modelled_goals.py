@@ -19,7 +19,7 @@ from bench_serving.modelled import ARCH, compute_units
 from hk_backend import _emulator
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
 from hk_backend.kernels.entry import Fact
-from hk_backend.kernels.gemm_operands import LAYERS, family
+from hk_backend.kernels.gemm_operands import LAYERS, Operands, family
 from hk_backend.kernels.masks import ALIBI, CAPPED, NO_MASK, WINDOW
 from hk_backend.lab import tables
 from hk_backend.lab.bench.attention import explain
@@ -123,7 +123,7 @@ SAID = (
     "The error of ratios is unknown."
 )
 """Note above the tables."""
-FORMATS = ("bf16", "fp8_channel", "fp8_block")
+FORMATS = ("bf16", "fp8_channel", "fp8_block", "mxfp4", "mxfp4_mxfp6_e2m3", "mxfp6_e2m3", "mxfp8")
 ROWS = (1, 16, 64, 256, 512, 1024, 2048, 8192)
 LAUNCH_US, RATE_SHARE, BYTES_PER_US = 4.0, 0.75, 5.85e6
 """A layer's goal: microseconds of a launch, share of the rate at 8192^3, bytes of HBM per us."""
@@ -229,7 +229,7 @@ def _layers(kernels: Catalogue, pool: ThreadPoolExecutor, tell: Callable[[str], 
         every = list(_cases())
         times = pool.map(lambda of, measure=measure: measure(of[1]), every)
         shares = {
-            name: time / _goal(LAYERS[format].weights, sizes, best)
+            name: time / _goal(LAYERS[format], sizes, best)
             for (name, sizes), time in zip(every, times, strict=True)
         }
         worst = max(shares, key=lambda name: shares[name])
@@ -268,11 +268,11 @@ def _layer(kernels: Catalogue, timer: Clock, format: str, sizes: tuple[int, int,
     return timer.microseconds(choice.entry, choice.splits, Problem(of, m, n, k))
 
 
-def _goal(stored: str, sizes: tuple[int, int, int], best: float) -> float:
+def _goal(of: Operands, sizes: tuple[int, int, int], best: float) -> float:
     """Microseconds that are the goal; `best`: FLOPs per microsecond at 8192^3."""
     m, n, k = sizes
-    size = 1 if stored == "e4m3" else 2
-    moved = size * (m * k + n * k) + 2 * m * n
+    of_a, of_b = of.bits
+    moved = (of_a * m + of_b * n) * k / 8 + 2 * m * n
     return LAUNCH_US + max(2 * m * n * k / (RATE_SHARE * best), moved / BYTES_PER_US)
 
 

@@ -14,7 +14,7 @@ from hk_backend.kernels import catalogue, gemm_operands
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.costs import COSTS, MOST_PARTIAL_BYTES, costs
 from hk_backend.kernels.gemm_choice import SAMPLED, planned
-from hk_backend.kernels.gemm_operands import operands_of
+from hk_backend.kernels.gemm_operands import Operands, operands_of
 from hk_backend.kernels.gemm_plan import (
     LARGEST_SPLIT_TILE,
     MOST_TILES,
@@ -27,13 +27,14 @@ from hk_backend.measurements.launches import Launches
 
 UNITS = 256
 KERNELS = catalogue("gfx950").families["gemm"]
-FORMATS = sorted({(str(entry.facts["a"]), str(entry.facts["b"])) for entry in KERNELS})
+FORMATS = sorted(set(map(operands_of, KERNELS)))
+BF16 = gemm_operands.LAYERS["bf16"]
 formats = st.sampled_from(FORMATS)
 sizes = st.integers(1, 1 << 15)
 
 
-def family(of: tuple[str, str]) -> Family:
-    return tuple(entry for entry in KERNELS if (entry.facts["a"], entry.facts["b"]) == of)
+def family(of: Operands) -> Family:
+    return gemm_operands.family(catalogue("gfx950"), of)
 
 
 def test_the_timing_model_s_parameters() -> None:
@@ -51,9 +52,7 @@ def test_every_kernel_has_the_cost_of_its_present_code() -> None:
 
 
 @given(of=formats, m=sizes, n=sizes, k=sizes, units=st.sampled_from((32, 128, UNITS)))
-def test_a_candidate_for_every_shape(
-    of: tuple[str, str], m: int, n: int, k: int, units: int
-) -> None:
+def test_a_candidate_for_every_shape(of: Operands, m: int, n: int, k: int, units: int) -> None:
     found = list(candidates(family(of), m, n, k, units))
     assert {each.entry for each in found} == set(family(of))
     assert planned(family(of), m, n, k, units).microseconds == min(f.microseconds for f in found)
@@ -75,10 +74,10 @@ def test_a_candidate_for_every_shape(
     which=st.integers(0, 2),
     units=st.sampled_from((32, 128, UNITS)),
 )
-@example(of=("bf16", "bf16"), shape=(1, 10240, 8192), more=64, which=0, units=UNITS)
-@example(of=("bf16", "bf16"), shape=(128, 6144, 4096), more=128, which=0, units=UNITS)
+@example(of=BF16, shape=(1, 10240, 8192), more=64, which=0, units=UNITS)
+@example(of=BF16, shape=(128, 6144, 4096), more=128, which=0, units=UNITS)
 def test_a_larger_launch_takes_no_less(
-    of: tuple[str, str], shape: tuple[int, int, int], more: int, which: int, units: int
+    of: Operands, shape: tuple[int, int, int], more: int, which: int, units: int
 ) -> None:
     """A launch grows in M, in N or in K: neither a candidate's time nor the choice's becomes
     less."""
@@ -96,7 +95,7 @@ def test_a_larger_launch_takes_no_less(
 
 
 @pytest.mark.parametrize("of", FORMATS)
-def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> None:
+def test_few_rows_take_small_tiles_and_many_large_ones(of: Operands) -> None:
     small, large = (planned(family(of), m, 8192, 8192, UNITS).entry.tile for m in (1, 8192))
     assert small.rows <= 64
     assert small.rows * small.columns < 128 * 128 <= large.rows * large.columns
@@ -104,9 +103,7 @@ def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> N
 
 @pytest.mark.parametrize("of", FORMATS)
 @pytest.mark.parametrize(("n", "k"), [(4096, 4096), (4096, 14336), (1280, 8192), (576, 576)])
-def test_the_workspace_has_room_for_every_number_of_rows(
-    of: tuple[str, str], n: int, k: int
-) -> None:
+def test_the_workspace_has_room_for_every_number_of_rows(of: Operands, n: int, k: int) -> None:
     """The workspace is sized when a weight is packed, for as many rows as graphs are captured
     with."""
     room = Launches().most_sum_bytes(family(of), n, k, UNITS)
@@ -117,7 +114,7 @@ def test_the_workspace_has_room_for_every_number_of_rows(
 
 
 def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() -> None:
-    entry = next(entry for entry in family(("bf16", "bf16")) if can_split(entry, 1))
+    entry = next(entry for entry in family(BF16) if can_split(entry, 1))
     steps = (
         11  # in fives there would be 3 for each of four, and none for the fifth; sixes are whole
     )
@@ -125,9 +122,9 @@ def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() ->
     assert found == {1, 2, 3, 4, 6, 11}
 
 
-UNTAKEN = {"gemm_fp8_deep_64x32"}
-"""Kernels that the planner takes for no shape; the clock found this one faster for some shapes
-before it followed traces."""
+UNTAKEN = {"gemm_fp8_bf16_deep_64x32", "gemm_fp8_f16_deep_64x32"}
+"""Kernels that the planner takes for no shape, though the clock finds them 2% faster for 64 rows
+of 8192 x 2048."""
 
 
 def test_the_planner_takes_every_kernel_that_ships() -> None:

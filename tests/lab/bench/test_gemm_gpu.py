@@ -79,8 +79,8 @@ def test_what_is_timed_are_the_launches_of_a_layer(
 
 
 def weight_bytes(of: Operands) -> int:
-    row = K * (1 if of.weights == "e4m3" else 2)
-    return -(-N // 16) * 16 * row
+    codes = -(-N // 16) * 16 * K * of.bits[1] // 8
+    return codes + (-(-N // 32) * K if of.is_mx else 0)  # a scale of 32 elements for each 32 rows
 
 
 class PretendedCuda:

@@ -13,7 +13,7 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.workloads import quantize_fp8
+from hk_backend.lab.timing.workloads import quantize_fp8, quantize_mx
 from hk_backend.lab.timing.workloads.attention_prefill import Shape, launch
 from hk_backend.lab.timing.workloads.attention_prefill.workgroups import workgroups
 
@@ -130,3 +130,32 @@ def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
     modelled = model.time(trace(launch))
     least = launch.bytes / modelled.parameters["hbm"] / 1e6
     assert modelled.microseconds - modelled.parameters["launch"] > least
+
+
+@pytest.mark.parametrize("format", quantize_mx.BITS)
+def test_codes_and_scales_to_multiply_are_padded(format: str) -> None:
+    entry = catalogue("gfx950").select("quantize_mx", x="bf16", format=format)
+    assert isinstance(entry, KernelEntry)
+    shape = quantize_mx.Shape(300, 3008, rotation=64)
+    launch = quantize_mx.launch(entry, shape)
+    assert launch.work.sum() == 300 * 3008
+    assert len(launch.work) == np.prod(launch.grid)
+    padded = 320 * 3072
+    assert launch.bytes == 2 * 300 * 3008 + padded * quantize_mx.BITS[format] // 8 + padded // 32
+    modelled = model.time(trace(launch))
+    least = launch.bytes / modelled.parameters["hbm"] / 1e6
+    assert modelled.microseconds - modelled.parameters["launch"] > least
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((0, 64), "m = 0"),
+        ((1, 80), "k=80; valid: multiples of 32"),
+        ((1, 96, 64), "k=96; valid: multiples of 64"),
+        ((1, 96, 96), "rotation=96; valid: 0, 32, 64, 128"),
+    ],
+)
+def test_impossible_rows_for_mx_are_refused(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quantize_mx.Shape(*shape)

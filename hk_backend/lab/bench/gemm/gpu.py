@@ -12,11 +12,12 @@ from statistics import median
 
 import torch
 
+from hk_backend import reference
 from hk_backend.devices.hip import linear
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.devices.hip.linear_quantisation import quantisation
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_operands import Operands
+from hk_backend.kernels.gemm_operands import MX_ELEMENTS, Operands
 from hk_backend.lab.bench.gemm.timers import Problem
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.measurements import MEASURED, Source
@@ -117,10 +118,8 @@ class Gpu:
         """Arguments made in the operator's way, of random numbers, since power depends on them."""
         of, m, n, k = problem.format, problem.m, problem.n, problem.k
         target = self._hip.memory.torch_device(self._index)
-        rounding = "token_block" if of.scales == "blocks" else "token"
-        activations = rounding if of.activations == "e4m3" else "none"
         x = torch.randn(m, k, device=target).to(torch.float16 if of.activations == "f16" else BF16)
-        weight = self._weight(of, n, k, activations, target)
+        weight = self._weight(of, n, k, target)
         arguments = LinearArguments(x, weight, None, x.new_empty(m, n))
         quantise = quantisation(arguments)
         if quantise is None:
@@ -128,10 +127,12 @@ class Gpu:
         self._hip.run(quantise)
         return replace(arguments, x=quantise.codes, x_scales=quantise.scales)
 
-    def _weight(
-        self, of: Operands, n: int, k: int, activations: str, target: torch.device
-    ) -> PackedWeight:
+    def _weight(self, of: Operands, n: int, k: int, target: torch.device) -> PackedWeight:
+        if of.is_mx:
+            return self._mx_weight(of, n, k, target)
         format = FORMATS[of.weights]
+        rounding = "token_block" if of.scales == "blocks" else "token"
+        activations = rounding if of.activations == "e4m3" else "none"
         rows = torch.randn(n, k, device=target).to(DTYPES[of.weights])
         blocks = (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK)) if of.scales == "blocks" else None
         scales = None if blocks is None else torch.ones(blocks, device=target)
@@ -139,3 +140,13 @@ class Gpu:
         data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)
         self._hip.run(PackWeightArguments(rows, format, n, k, None, factors, activations, data))
         return PackedWeight(data, factors, scales, None, format, n, k, activations, self.arch)
+
+    def _mx_weight(self, of: Operands, n: int, k: int, target: torch.device) -> PackedWeight:
+        names = {element: name for name, element in MX_ELEMENTS.items()}
+        format, x = names[of.weights], names[of.activations]
+        activations = "mx" if x == format else x
+        codes, scales = reference.quantize_mx(torch.randn(n, k), format)
+        codes, scales = codes.to(target), scales.to(target)
+        data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)
+        self._hip.run(PackWeightArguments(codes, format, n, k, scales, None, activations, data))
+        return PackedWeight(data, None, None, None, format, n, k, activations, self.arch)

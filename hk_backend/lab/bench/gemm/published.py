@@ -15,6 +15,11 @@ AITER_BLOCKS = "its published peak with 128x128 blocks"
 SQUARES = "HipKittens' tables of M = N = K (November 2025)"
 UNSCALED = f"{SQUARES}, FP8 without scales"
 FLYDSL_ROWS = "its pull request 714 (September 2026)"
+FLYDSL_MXFP4 = "pull request 990 of FlyDSL (September 2026)"
+PRIMUS_MXFP4 = "pull request 514 of Primus-Turbo (September 2026)"
+PRIMUS_GPT_OSS = "pull request 487 of Primus-Turbo (September 2026)"
+FLYDSL_W4A6 = "its pull request 780 (September 2026)"
+PYTORCH_MXFP8 = "pull request 194506 of PyTorch (September 2026)"
 OPUS_BLOCKS = "opus_gemm in carlushuang/gcnasm (September 2026), float32 output"
 
 
@@ -55,6 +60,20 @@ def _squares(format: str, kernel: str, source: str, *tflops: int) -> tuple[Stock
     )
 
 
+def _mxfp4(
+    source: str, m: int, n: int, k: int, *, flydsl: float, aiter: float
+) -> tuple[Stock, Stock]:
+    """The rates of two kernels for M rows of mxfp4 on both sides."""
+    return (
+        Stock("mxfp4", n, k, "FlyDSL", source, tflops={m: flydsl}),
+        Stock("mxfp4", n, k, "AITER", source, tflops={m: aiter}),
+    )
+
+
+def _few_rows(*tflops: int) -> Mapping[int, float]:
+    return dict(zip((32, 256, 1024, 2048), tflops, strict=True))
+
+
 BF16_SQUARES: Mapping[str, tuple[int, ...]] = {
     "hipBLASLt": (168, 640, 1433, 1575, 1579),
     "AITER": (53, 329, 1114, 1591, 1564),
@@ -75,6 +94,22 @@ STOCK: tuple[Stock, ...] = (
     Stock("fp8_block", 8192, 8192, "AITER", AITER_BLOCKS, tflops={8192: 2340}),
     Stock("fp8_block", 4096, 4096, "OPUS", OPUS_BLOCKS, tflops={4096: 2238}),
     Stock("fp8_block", 8192, 8192, "OPUS", OPUS_BLOCKS, tflops={8192: 2710}),
+    *_mxfp4(FLYDSL_MXFP4, 8192, 8192, 8192, flydsl=5033, aiter=5096),
+    *_mxfp4(FLYDSL_MXFP4, 8192, 8192, 16384, flydsl=5443, aiter=5520),
+    *_mxfp4(FLYDSL_MXFP4, 16384, 16384, 16384, flydsl=5495, aiter=5590),
+    *_mxfp4(PRIMUS_MXFP4, 32768, 6144, 4096, flydsl=4890, aiter=4454),
+    *_mxfp4(PRIMUS_MXFP4, 32768, 4096, 4096, flydsl=4962, aiter=4495),
+    *_mxfp4(PRIMUS_MXFP4, 32768, 28672, 4096, flydsl=4867, aiter=4490),
+    *_mxfp4(PRIMUS_MXFP4, 32768, 4096, 14336, flydsl=5356, aiter=5254),
+    *_mxfp4(PRIMUS_GPT_OSS, 32768, 5120, 2880, flydsl=4282, aiter=3195),
+    Stock("mxfp4", 8192, 8192, "FlyDSL", FLYDSL_W4A6, tflops=_few_rows(220, 1333, 2737, 3591)),
+    Stock(
+        "mxfp4_mxfp6_e2m3",
+        *(8192, 8192, "FlyDSL", FLYDSL_W4A6),
+        tflops=_few_rows(204, 856, 1643, 2661),
+    ),
+    Stock("mxfp8", 4096, 4096, "a Triton kernel", PYTORCH_MXFP8, tflops={32: 65}),
+    Stock("mxfp8", 28672, 4096, "a Triton kernel", PYTORCH_MXFP8, tflops={32: 254}),
 )
 
 
