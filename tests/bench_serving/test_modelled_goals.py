@@ -13,6 +13,7 @@ from bench_serving.__main__ import app
 from bench_serving.modelled import ARCH
 from bench_serving.modelled_goals import LAUNCH_US, MARKS, Way
 from hk_backend.kernels.catalogue import NoKernel, catalogue
+from hk_backend.kernels.gemm_operands import LAYERS
 from hk_backend.kernels.masks import CAPPED, WINDOW
 from hk_backend.lab.bench.attention import explain
 from hk_backend.lab.bench.gemm.timers import Clock, Problem
@@ -89,7 +90,8 @@ def test_the_tables(written: str) -> None:
 def test_a_goal_of_few_rows_is_their_bytes() -> None:
     """Weights of FP8 count half of those of bf16; results have two bytes."""
     sizes, rate = (1, 1000, 5850), 1e12
-    fp8, bf16 = (modelled_goals._goal(stored, sizes, rate) for stored in ("e4m3", "bf16"))
+    formats = (LAYERS[name] for name in ("fp8_channel", "bf16"))
+    fp8, bf16 = (modelled_goals._goal(of, sizes, rate) for of in formats)
     assert fp8 == pytest.approx(LAUNCH_US + (1001 * 5850 + 2000) / 5.85e6)
     assert bf16 - fp8 == pytest.approx(1001 * 5850 / 5.85e6)
 

@@ -18,5 +18,4 @@
 #include "types/register_tile.hpp"
 #include "types/row_source.hpp"
 #include "types/shared_tile.hpp"
-#include "types/six_bit_rows.hpp"
 #include "types/tile_ring.hpp"

@@ -23,7 +23,7 @@ struct DirectWeights {
 
   RowSpan span;               // from the next step's first byte to the end of the columns
   u32 source[kColumnBlocks];  // of this lane
-  u32 rest[kColumnBlocks];    // the same of 6-bit codes' last 8 bytes (types/six_bit_rows.hpp)
+  u32 rest[kColumnBlocks];    // the same of 6-bit codes' last 8 bytes (six_bit_rows.hpp)
 
   HK_DEVICE DirectWeights(const GemmArgs& args, i32 first, i32 step, Lane lane) : span{} {
     const u32 group_bytes = 16 * packed_row_bytes<Shape, typename Shape::Format::W>(args),

@@ -11,6 +11,7 @@
 //   wait_for_sums()          after it the sums may be read
 #pragma once
 
+#include "hk/arch/gfx950_mx.hpp"
 #include "hk/hk.hpp"
 
 namespace hk::gemm {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "format.hpp"
+#include "six_bit_rows.hpp"
 #include "hk/args/gemm.hpp"
 
 namespace hk::gemm {

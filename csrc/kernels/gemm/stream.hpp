@@ -131,6 +131,7 @@ struct PackedStream {
                          i32 wave, Lane lane)
       : destination(wave * kCopies * kCopyBlock), span{} {
     const u32 group_bytes = 16 * row_bytes;
+    const u32 stride = max(group_bytes, kStepBytes);  // rows of no depth have none: no wrap below
     const i32 skipped = wave * kCopies * kCopyBlock / kStepBytes, group = first / 16 + skipped;
     const u32 groups = clamp_scalar(ceil_div(rows, 16) - group,
                                     ceil_div(kCopies * kCopyBlock, kStepBytes) + kStraddles);
@@ -141,11 +142,11 @@ struct PackedStream {
       const int block = wave * kCopies + i.value;
       if constexpr (kStraddles) {
         const int byte = block * kCopyBlock + lane.id * 16;
-        source[i] = (byte / kStepBytes - skipped) * group_bytes + byte % kStepBytes;
+        source[i] = (byte / kStepBytes - skipped) * stride + byte % kStepBytes;
       } else {
         constexpr int kPerGroup = kStepBytes / kCopyBlock;
-        source[i] = (block / kPerGroup - skipped) * group_bytes + block % kPerGroup * kCopyBlock +
-                    lane.id * 16;
+        source[i] =
+            (block / kPerGroup - skipped) * stride + block % kPerGroup * kCopyBlock + lane.id * 16;
       }
       source[i] -= i % kCopiesOfAddress * kCopyStride;
     });

@@ -64,9 +64,4 @@ HK_DEVICE void static_for(F&& body) {
   }
 }
 
-// Codes of the MX formats of 6 and 4 bits.
-struct E2m3 {};
-struct E3m2 {};
-struct E2m1 {};
-
 }  // namespace hk

@@ -296,10 +296,8 @@ class Refused(Rotated):
 
 def refused(how: How) -> list[Refused]:
     """Cases in which HK does not take rotated layers."""
-    kernels = "gfx950 has no kernels for mxfp4 weights"
     stock = rf"{ROTATION_KEY}\s+Extra inputs are not"
     return [
-        Refused(how, SCHEME, "gfx950", kernels, {"HK_DEVICE": GFX950}),
         Refused(how, SCHEME, "attention", stock, {"HK_BACKEND": "attention"}),
     ]
 

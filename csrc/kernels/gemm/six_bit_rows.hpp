@@ -1,7 +1,8 @@
 // Rows of 6-bit codes in LDS, 64 codes of 16 rows after the other: [depth / 64, 768 bytes].
 #pragma once
 
-#include "shared_reader.hpp"
+#include "hk/arch/gfx950_mx.hpp"
+#include "hk/types/shared_reader.hpp"
 
 namespace hk::swizzle {
 
