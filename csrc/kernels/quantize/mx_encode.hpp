@@ -2,6 +2,7 @@
 // quantize_mx).
 #pragma once
 
+#include "hk/types/mx_codes.hpp"
 #include "mx_block.hpp"
 
 namespace hk::quantize {
