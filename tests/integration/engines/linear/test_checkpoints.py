@@ -16,7 +16,6 @@ from hk_backend.devices import device_for
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from hk_backend.terms.weight_format import FORMATS
 from tests.integration.adapter import LINEAR
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
@@ -44,7 +43,7 @@ def test_every_shard_by_its_own_scale(
     any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every element is within the format's bound, or HK refuses the layer and says why."""
-    if why := unserved(device, any_checkpoint.scale_kind):
+    if why := unserved(device, any_checkpoint):
         assert re.search(why, refusal(any_checkpoint, caplog))
         return
     layer = layer_of(LINEAR, any_checkpoint)
@@ -94,15 +93,10 @@ def test_fp8_while_loading(device: str, dtype: torch.dtype) -> None:
 
 online_methods = pytest.mark.parametrize(
     ("device", "method"),
-    [
-        (device, method)
-        for device in DEVICES
-        for method, formats in FORMATS_OF.items()
-        if not unserved(device, "mx" if FORMATS[formats[0]].is_mx else "channel")
-    ],
+    [(device, method) for device in DEVICES for method in FORMATS_OF],
     indirect=["device"],
 )
-"""Each device, with each `--quantization hk_...` that it serves."""
+"""Each device, with each `--quantization hk_...`."""
 
 
 def why_refused(config: Any, tensors: dict[str, torch.Tensor], **options: Any) -> str:
@@ -178,7 +172,7 @@ BROKEN = [
         for device in DEVICES
         for name, parameter, values in BROKEN
         for bad in values
-        if not unserved(device, LAYERS[name].scale_kind)
+        if not unserved(device, LAYERS[name])
     ],
     indirect=["device"],
 )

@@ -54,7 +54,7 @@ SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp
 ON_GFX950 = [
     name
     for name, scheme in SCHEMES.items()
-    if name not in UNKNOWN_SCHEMES and not unserved(GFX950, scheme.scale_kind)
+    if name not in UNKNOWN_SCHEMES and not unserved(GFX950, scheme)
 ]
 CASES: list[Case] = [
     OnGfx950(HOW, "ct-channel-token", ranks=2),

@@ -23,7 +23,7 @@ def test_who_computes_a_layer(name: str, sessions: Sessions) -> None:
     """
     layers, log = sessions.linear_layers()
     stock, found = (layers[phase][name] for phase in ("untouched", "on"))
-    why = unserved(GFX950, CHECKPOINTS[name].scale_kind)
+    why = unserved(GFX950, CHECKPOINTS[name])
     if not why:
         assert found == {"method": "HKLinearMethod", "left": ""}
     elif rotation := CHECKPOINTS[name].rotation:

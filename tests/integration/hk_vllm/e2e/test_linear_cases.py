@@ -57,8 +57,8 @@ QUICK = (
 """One scheme for each way through vLLM; the others are slow tests."""
 QUICK_HALF = ("fp8-dynamic", "quark-mxfp6_e3m2-weight-only")
 HALF = [scheme.name for scheme in SCHEMES.values() if "float16" in scheme.dtypes]
-QUICK_ON_GFX950 = ("fp8-block", "ct-channel-token")
-ON_GFX950 = [name for name, each in SCHEMES.items() if not unserved(GFX950, each.scale_kind)]
+QUICK_ON_GFX950 = ("fp8-block", "ct-channel-token", "quark-mxfp4-mxfp6_e2m3")
+ON_GFX950 = [name for name, each in SCHEMES.items() if not unserved(GFX950, each)]
 ADAPTED = "hk_folded 'all' is not valid with LoRA adapters"
 DISABLED = {"VLLM_DISABLED_KERNELS": "HKMxfp4LinearKernel"}
 PROOFS: list[Case] = [

@@ -43,6 +43,13 @@ OURS = {
     "channel": "HKFp8LinearKernel",
 }
 """HK's kernels for layers with quantised activations, by what shares a scale."""
+OURS_IN_MX = {
+    "mxfp4": "HKMxfp4LinearKernel",
+    "mxfp6_e2m3": "HKMxfp6LinearKernel",
+    "mxfp6_e3m2": "HKMxfp6LinearKernel",
+    "mxfp8": "HKMxfp8LinearKernel",
+}
+"""The same in MX formats, by the weight's."""
 
 
 @cache
@@ -119,10 +126,11 @@ def test_who_computes_a_layer(machine: Machine, name: str) -> None:
     """
     checkpoint = LAYERS[name]
     stock, found = (found_on(machine)[phase]["layers"][name] for phase in ("untouched", "on"))
-    why = unserved(GFX950, checkpoint.scale_kind)
+    why = unserved(GFX950, checkpoint)
     if not why:
         weight_only = checkpoint.activations == "none"
-        kernel = "HKWeightOnlyFp8LinearKernel" if weight_only else OURS[checkpoint.scale_kind]
+        of_kind = OURS_IN_MX.get(checkpoint.format) or OURS[checkpoint.scale_kind]
+        kernel = "HKWeightOnlyFp8LinearKernel" if weight_only else of_kind
         assert found == {"kernel": kernel}
     elif checkpoint.rotation:
         expected = only_hk(why, checkpoint.rotation, layer="model.qkv_proj")

@@ -87,7 +87,7 @@ FAULTY = {
         ("ct-channel-token", tuple(KERNEL_FAULTS)),
         ("fp8-block", (next_scale.__name__,)),
     )
-    if not unserved(GFX950, SCHEMES[scheme].scale_kind)
+    if not unserved(GFX950, SCHEMES[scheme])
 }
 """Schemes of checkpoints that gfx950 serves, and the faults of their layers."""
 EACH = [(scheme, fault) for scheme, faults in FAULTY.items() for fault in faults]

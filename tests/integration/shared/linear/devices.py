@@ -1,4 +1,4 @@
-"""The devices whose kernels compute an engine's layers here, and the kernels missing on each."""
+"""The devices whose kernels compute an engine's layers here, and what each refuses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 import torch
 
+from hk_backend.terms.weight_format import FORMATS
 from tests.integration.shared.checkpoints import Scheme
 
 CPU, GFX950 = DEVICES = ("cpu", "emulated:gfx950")
@@ -15,11 +16,8 @@ on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
 """Mark for tests of layers: each device in turn, which the fixture `device` sets as HK_DEVICE."""
 on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
 
-MISSING = {
-    "mx": r"gfx950 has no kernels for mx\w+ weights"
-    r"(, only bf16, fp16, fp8_e4m3fn| with activations 'mx\w+')",
-}
-"""Kinds of weight scales that gfx950 has no kernels for, and the reason that it gives."""
+WEIGHT_ONLY = r"gfx950 has no kernels for activations '\w+' in torch\.\w+ with mx\w+ weights"
+"""The reason that gfx950 gives for MX weights whose activations are not rounded."""
 in_dtypes = pytest.mark.parametrize(
     ("device", "dtype"),
     [
@@ -40,11 +38,12 @@ def in_schemes(
         (device, name)
         for device in DEVICES
         for name in names or checkpoints
-        if not unserved(device, checkpoints[name].scale_kind)
+        if not unserved(device, checkpoints[name])
     ]
     return pytest.mark.parametrize(("device", "name"), cells, indirect=["device"])
 
 
-def unserved(device: str, scale_kind: str) -> str:
-    """A pattern of why `device` refuses a weight with such scales; empty if it serves it."""
-    return MISSING.get(scale_kind, "") if device == GFX950 else ""
+def unserved(device: str, scheme: Scheme) -> str:
+    """A pattern of why `device` refuses the layers of a checkpoint; empty if it serves them."""
+    rounds = FORMATS[scheme.format].of_activations(scheme.activations) is not None
+    return WEIGHT_ONLY if device == GFX950 and scheme.scale_kind == "mx" and not rounds else ""
