@@ -160,7 +160,13 @@ def _blame(
     if len(names) > 1 and error.argument == "scales" and scales is not None:
         for name, part in zip(names, shards.split(original.weight, scales), strict=True):
             try:
-                pack_weight(part[0], original.format, part[1])
+                pack_weight(
+                    part[0],
+                    original.format,
+                    part[1],
+                    activations=original.activations,
+                    rotation=original.rotation,
+                )
             except WeightError as of_shard:
                 return _renamed(of_shard, name)
     return _renamed(error, " + ".join(names))

@@ -31,7 +31,7 @@ from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.patching import wrap
 from hk_vllm.linear.created import blocks_verdict, creating, latent_verdict, verdict_on_created
 from hk_vllm.linear.kernel import HKKernel
-from hk_vllm.linear.mx_kernels import HKMxKernel
+from hk_vllm.linear.mx_kernels import HKMxKernel, weights_alone
 from hk_vllm.linear.next_kernel import theirs_for
 from hk_vllm.linear.rotated import check_served
 
@@ -91,7 +91,8 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     """Tells HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
     rotation = getattr(method, "hk_rotation", 0)
-    with creating(layer), no_other(name_of(layer), rotation):
+    alone = weights_alone(getattr(method, "hk_weight_only", False))
+    with creating(layer), no_other(name_of(layer), rotation), alone:
         verdict = verdict_on_created() and blocks_verdict()
         original(method, *args, **kwargs)
     kernel = getattr(method, kernel_name, None)
@@ -121,7 +122,7 @@ def _keep_parts(
     value is None.
     """
     rotation, layer_name = rotation_of(weight_quant), kwargs.get("layer_name") or "a layer"
-    with no_other(layer_name, rotation):
+    with no_other(layer_name, rotation), weights_alone(input_quant is None):
         scheme = original(config, weight_quant, input_quant, *args, **kwargs)
     if rotation:
         if type(scheme) not in MX_METHODS:

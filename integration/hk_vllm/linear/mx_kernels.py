@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -36,6 +39,7 @@ BESIDE_MXFP4 = {
     kMxfp8Dynamic: "mxfp8",
 }
 """HK's name of the rounding of activations beside mxfp4 weights, by vLLM's key."""
+_WEIGHTS_ALONE: ContextVar[bool] = ContextVar("weights_alone", default=False)
 
 
 class HKMxKernel(HKKernel):
@@ -104,7 +108,9 @@ class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
         format, activations = known
         if config.activation_quant_key not in (None, activations):
             return refused(f"activations in another format than the weight's, {format}")
-        return mx_verdict(format)
+        return mx_verdict(
+            format, activations="none" if config.activation_quant_key is None else "mx"
+        )
 
     def format(self) -> str:
         return MXFP6[self.config.weight_quant_key][0]
@@ -120,7 +126,7 @@ class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
         key = config.activation_quant_key
         if key not in (None, *BESIDE_MXFP4):
             return refused(f"activations in {key} with a weight in mxfp4")
-        return mx_verdict("mxfp4", activations=BESIDE_MXFP4.get(key, "mx"))
+        return mx_verdict("mxfp4", activations="none" if key is None else BESIDE_MXFP4[key])
 
     def format(self) -> str:
         return "mxfp4"
@@ -135,4 +141,18 @@ def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK, activations: str = "m
     vLLM's configurations for MX lack the dtype of activations, and some the shape.
     """
     dtype = torch.get_default_dtype()
-    return verdict_on(LinearRequest(device_type(), dtype, format, n, k, activations))
+    rounding = "none" if _WEIGHTS_ALONE.get() else activations
+    return verdict_on(LinearRequest(device_type(), dtype, format, n, k, rounding))
+
+
+@contextmanager
+def weights_alone(are_quantised: bool) -> Iterator[None]:
+    """While vLLM chooses a kernel: whether the checkpoint leaves activations as they are.
+
+    Not all of vLLM's configurations for MX say so.
+    """
+    token = _WEIGHTS_ALONE.set(are_quantised)
+    try:
+        yield
+    finally:
+        _WEIGHTS_ALONE.reset(token)
