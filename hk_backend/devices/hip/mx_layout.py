@@ -2,7 +2,7 @@
 
 The order is that of the matrix unit (csrc/include/hk/args/gemm.hpp). Codes lie in groups of 16
 rows, of which 16 bytes each lie side by side. 6-bit codes have an order of their own: 64 of a row
-take 48 bytes, of which each half of a wave reads 24, its own 32 codes. Scales lie in words of four,
+take 48 bytes. Each half of a wave reads 24 of them, its own 32 codes. Scales lie in words of four,
 32 rows together (csrc/kernels/gemm/mx_scales.hpp).
 """
 

@@ -91,19 +91,20 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     """Tells HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
     rotation = getattr(method, "hk_rotation", 0)
-    alone = weights_alone(getattr(method, "hk_weight_only", False))
-    with creating(layer), no_other(name_of(layer), rotation), alone:
+    alone = getattr(method, "hk_weight_only", False)
+    with creating(layer), no_other(name_of(layer), rotation), weights_alone(alone):
         verdict = verdict_on_created() and blocks_verdict()
         original(method, *args, **kwargs)
     kernel = getattr(method, kernel_name, None)
     if isinstance(kernel, HKMxKernel):
-        kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
+        kernel.weight_only = kernel.weight_only or alone
         kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
         kernel.rotation = rotation
     if rotation:
         if not (exact := latent_verdict(layer, rotation)):
             raise only_hk(name_of(layer), rotation, exact.why)
-        check_served(name_of(layer), rotation, kernel, kwargs)
+        with weights_alone(alone):
+            check_served(name_of(layer), rotation, kernel, kwargs)
     if not isinstance(kernel, HKKernel):
         if not verdict:
             layer.hk_left = verdict.why
