@@ -150,8 +150,8 @@ def test_what_cannot_be_asked_for(key: str, option: str, value: Any, why: str) -
 @on_gfx950
 def test_what_a_device_has_no_kernels_for(device: str) -> None:
     """The model is not loaded. If its head is made nevertheless, the head stays as it is."""
-    why = "hk_head 'mxfp8' is not valid: gfx950 has no kernels for mxfp8 weights, only bf16, fp16, "
-    with pytest.raises(ValueError, match=f"{why}.*expected one of 16, fp8_e4m3fn$"):
+    why = "hk_head 'mxfp8' is not valid: gfx950 has no kernels for activations 'none' in "
+    with pytest.raises(ValueError, match=f"{why}.*expected one of 16, fp8_e4m3fn, mxfp4$"):
         LINEAR.head_requested_by({"quant_method": "fp8", HEAD_KEY: "mxfp8"})
     with pytest.raises(ValueError, match=why):
         LINEAR.headed(Head("mxfp8"), table())

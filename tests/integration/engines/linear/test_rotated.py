@@ -20,7 +20,7 @@ from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.routing.routes import routes
-from hk_backend.terms.weight_format import rotated_activations
+from hk_backend.terms.weight_format import ROTATED, rotated_activations
 from tests.integration.adapter import LINEAR, Environment
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.layers import check_shards, layer_of
@@ -59,7 +59,7 @@ def test_another_rotation_would_be_seen(environment: Environment, name: str) -> 
     layer = layer_of(LINEAR, scheme)
     expected, out = scheme.layers(x_of(), scheme.tensors()), LINEAR.forward(layer, x_of())
     check_shards(expected, out)
-    plain = {"mx_rotated": "mx", "rotated": "none"}[scheme.activations]
+    plain = ROTATED[scheme.activations]
     others: list[dict[str, Any]] = [{"rotation": 0, "activations": plain}]
     others += [{"rotation": each} for each in ROTATIONS if each != scheme.rotation]
     for other in others:
