@@ -13,7 +13,7 @@ import pytest
 
 from hk_backend.quantize.recipe import RECIPES
 from tests.integration.hk_sglang.e2e.catalogue import TWO_RANKS
-from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
+from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN
 from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.checkpoints.ours import ONLINE
 from tests.integration.shared.e2e.engine import Checkpoint, Engines
@@ -54,7 +54,7 @@ SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp
 ON_GFX950 = [
     name
     for name, scheme in SCHEMES.items()
-    if name not in UNKNOWN_SCHEMES and not unserved(GFX950, scheme)
+    if name not in UNKNOWN and not unserved(GFX950, scheme)
 ]
 CASES: list[Case] = [
     OnGfx950(HOW, "ct-channel-token", ranks=2),
