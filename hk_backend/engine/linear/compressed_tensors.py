@@ -13,8 +13,10 @@ from typing import Any
 from compressed_tensors.quantization import QuantizationArgs
 
 from hk_backend.engine.linear.rotated import RotationError
+from hk_backend.engine.linear.transforms import check_transforms
 from hk_backend.ops.rotation import EACH, ROTATION_KEY
 from hk_backend.reference.rotation import ROTATIONS
+from hk_backend.terms.weight_format import MX_BLOCK
 
 
 class RotatedArgs(QuantizationArgs):  # type: ignore[misc]
@@ -28,14 +30,25 @@ def rotation_of(weight: Any) -> int:
     return weight.hk_rotation if isinstance(weight, RotatedArgs) else 0
 
 
+def with_rotation(scheme: dict[str, Any] | None, rotation: int) -> dict[str, Any] | None:
+    """A target's scheme with a rotated weight, if its weight is in an MX format."""
+    weight = (scheme or {}).get("weights")
+    if not rotation or weight is None:
+        return scheme
+    if (weight.type, weight.strategy, weight.group_size) != ("float", "group", MX_BLOCK):
+        return scheme
+    return {**scheme, "weights": RotatedArgs(**weight.model_dump(), hk_rotation=rotation)}
+
+
 def read_groups(original: Callable[..., dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
     """Reads the quantisation of each target in the groups of `config`, a `quantization_config`.
 
     Wraps an engine's `_quantization_scheme_map_from_config`. Rotated weights get `RotatedArgs`.
 
     Raises:
-        RotationError: a rotation does not exist.
+        RotationError: a rotation does not exist, or no engine does it.
     """
+    check_transforms(config)
     plain, rotations = deepcopy(config), dict[str, int]()
     for group in plain.get("config_groups", {}).values():
         rotation = _taken(group.get("weights") or {})

@@ -12,6 +12,13 @@ from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
+TRANSFORMS_KEY, AUTO_ROUND_KEY = "transform_config", "rotation_config"
+"""Keys of other tools in a `quantization_config`: compressed-tensors' and auto-round's."""
+TWICE = f"{ROTATION_KEY} and {TRANSFORMS_KEY} both rotate it: expected one of them"
+NOT_QUANTISED = "HK rotates no inputs before a weight that is not quantised"
+KEYS = f"{ROTATION_KEY}, {TRANSFORMS_KEY} or {AUTO_ROUND_KEY}"
+
+
 class RotationError(RuntimeError):
     """A rotated layer cannot be served; the message names it and says why."""
 
@@ -19,8 +26,8 @@ class RotationError(RuntimeError):
 def only_hk(layer: str, rotation: int, why: str) -> RotationError:
     """The error for a rotated `layer` that HK does not serve."""
     return RotationError(
-        f"{layer}: the checkpoint's weight is rotated ({ROTATION_KEY} {rotation}), and nothing but "
-        f"HK can serve it: {why}"
+        f"{layer}: the checkpoint's weight is rotated ({KEYS}: {rotation}), and nothing but HK can "
+        f"serve it: {why}"
     )
 
 
@@ -38,7 +45,7 @@ def no_other(layer: str, rotation: int) -> Iterator[None]:
     except Exception as error:
         if not rotation:
             raise
-        raise only_hk(layer, rotation, str(error)) from error
+        raise only_hk(layer, rotation, str(error) or NOT_QUANTISED) from error
 
 
 def verdict_on_shards(k: int, rotation: int, ranks: int) -> Verdict:

@@ -15,9 +15,10 @@ from sglang.srt.layers.quantization.quark.quark import QuarkConfig
 from hk_backend.engine.foreign import foreign
 from hk_backend.engine.linear.rotated import RotationError, no_other
 from hk_backend.engine.linear.shards import CheckpointError, merged_names
+from hk_backend.engine.linear.transforms import take_matrices
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.methods import HKLinearMethod
-from hk_sglang.linear.rotated import checked_method, rotation_of_layer
+from hk_sglang.linear.rotated import checked_method, rotation_of_layer, transforms_of
 from hk_sglang.linear.schemes import CONFIGS, NotServed, Scheme, scheme_of
 from hk_sglang.linear.stock import Stock, left_to_sglang
 
@@ -49,6 +50,7 @@ def _method_of(original: Any, config: Any, layer: Any, prefix: str) -> Any:
         return stock(layer)
     except Exception as error:  # SGLang has an error of its own for such a configuration
         return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
+    take_matrices(layer, transforms_of(config, prefix))
     return HKLinearMethod(scheme, Stock(stock, type(config).__name__))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.quantization.auto_round import AutoRoundConfig
 from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
     CompressedTensorsConfig,
 )
@@ -17,11 +18,20 @@ from sglang.srt.layers.quantization.compressed_tensors.utils import (
     should_ignore_layer,
 )
 from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
+from hk_backend.engine.linear.auto_round import rotation_in
 from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
 from hk_backend.engine.linear.packed_layer import EXPERTS, no_kernel
-from hk_backend.engine.linear.rotated import check_agreement, only_hk
+from hk_backend.engine.linear.rotated import TWICE, RotationError, check_agreement, only_hk
 from hk_backend.engine.linear.shards import merged_names
+from hk_backend.engine.linear.transforms import (
+    EMBEDDING,
+    LINEAR,
+    Online,
+    check_not_linear,
+    online,
+)
 from hk_backend.engine.patching import wrap
 
 
@@ -30,15 +40,46 @@ def install() -> None:
     config = CompressedTensorsConfig
     wrap(config, "_quantization_scheme_map_from_config", read_groups, static=True)
     wrap(config, "get_linear_scheme", _stock_scheme)
+    wrap(AutoRoundConfig, "from_config", _auto_round, static=True)
+
+
+def _auto_round(original: Any, config: dict[str, Any]) -> Any:
+    """SGLang's configuration of an auto-round checkpoint, whose rotations SGLang ignores.
+
+    Raises:
+        RotationError: inputs of its layers are rotated.
+    """
+    found = original(config)
+    if rotation := rotation_in(config):
+        raise only_hk("auto-round", rotation, no_kernel(found))
+    return found
 
 
 def rotation_of_layer(config: Any, layer: Any, name: str) -> int:
     """Rotation of the weight of the linear `layer` called `name`; 0 if there is none.
 
     Raises:
-        RotationError: the shards of a merged layer have different rotations.
+        RotationError: shards of a merged layer have different rotations, or HK does not do it.
     """
-    if not isinstance(config, CompressedTensorsConfig) or not _rotations(config):
+    if not isinstance(config, CompressedTensorsConfig):
+        return 0
+    rotation, turned = _own_rotation(config, layer, name), transforms_of(config, name)
+    if turned.why:
+        raise RotationError(f"{name}: {turned.why}; SGLang ignores it")
+    if rotation and turned.modules:
+        raise only_hk(name, rotation, TWICE)
+    return rotation or turned.rotation
+
+
+def transforms_of(config: Any, name: str) -> Online:
+    """Transforms of the linear layer called `name` that are left to whoever serves it."""
+    if not isinstance(config, CompressedTensorsConfig):
+        return Online()
+    return online(config.config, merged_names(name, config.packed_modules_mapping))
+
+
+def _own_rotation(config: Any, layer: Any, name: str) -> int:
+    if not _rotations(config):
         return 0
     mapping, schemes = config.packed_modules_mapping, config.target_scheme_map
     if config.linear_fp8_config or should_ignore_layer(name, config.ignore, mapping):
@@ -56,12 +97,17 @@ def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
     """SGLang's own method for a layer that is not linear.
 
     Raises:
-        RotationError: the layer has quantised experts, in a checkpoint with rotated weights.
+        RotationError: the layer is rotated, or its experts are quantised in a checkpoint with
+            rotated weights.
     """
     if isinstance(layer, FusedMoE) and isinstance(config, CompressedTensorsConfig):
         rotations = _rotations(config)
         if rotations and not isinstance(method, UnquantizedFusedMoEMethod):
             raise only_hk(name, max(rotations), EXPERTS)
+        check_not_linear(config.config, name, LINEAR, experts=True)
+    elif isinstance(layer, VocabParallelEmbedding) and isinstance(config, CompressedTensorsConfig):
+        like = LINEAR if isinstance(layer, ParallelLMHead) else EMBEDDING
+        check_not_linear(config.config, name, like)
     return method
 
 

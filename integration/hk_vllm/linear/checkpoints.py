@@ -18,6 +18,12 @@ from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
     CompressedTensorsW8A16Fp8,
 )
 from vllm.model_executor.layers.quantization.fp8 import Fp8LinearMethod
+from vllm.model_executor.layers.quantization.inc.schemes.inc_mxfp4_linear import (
+    INCMxfp4LinearMethod,
+)
+from vllm.model_executor.layers.quantization.inc.schemes.inc_mxfp8_linear import (
+    INCMxfp8LinearScheme,
+)
 from vllm.model_executor.layers.quantization.modelopt import ModelOptLinearMethod
 from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, QuarkW8A8Fp8
 from vllm.model_executor.utils import is_weights_pre_processed
@@ -47,6 +53,8 @@ MX_METHODS = {
     CompressedTensorsW8A8Mxfp8: "kernel",
     ModelOptLinearMethod: "kernel",
     QuarkOCP_MX: "ocp_mx_linear",
+    INCMxfp4LinearMethod: "kernel",
+    INCMxfp8LinearScheme: "kernel",
 }
 """vLLM's methods for microscaling formats, and the attribute with their kernel."""
 METHODS = {**FP8_METHODS, CompressedTensorsW8A16Fp8: "linear_kernel", **MX_METHODS}

@@ -15,6 +15,7 @@ def register_linear() -> str:
     if not (current_platform.is_cpu() or current_platform.is_rocm()):
         return f"no route for vLLM's platform {current_platform.device_name}"
     from hk_vllm.linear import (
+        auto_round,
         checkpoints,
         kernel_lists,
         loading,
@@ -24,6 +25,7 @@ def register_linear() -> str:
         unquantized,
     )
 
-    for part in (unquantized, kernel_lists, checkpoints, rotated, quantization, loading, model):
+    checkpoint_parts = checkpoints, rotated, auto_round
+    for part in (unquantized, kernel_lists, *checkpoint_parts, quantization, loading, model):
         part.install()
     return ""

@@ -11,7 +11,9 @@ from tests.integration.shared.checkpoints.schemes import named, quark
 
 UNKNOWN_SCHEMES = ("modelopt-channel-token", "modelopt-block")
 """Schemes of ModelOpt whose algorithms SGLang has no configuration for."""
-UNKNOWN = (*UNKNOWN_SCHEMES, "modelopt-mxfp8")
+OF_AUTO_ROUND = ("ar-mxfp4-rotated", "ar-mxfp8-rotated")
+"""Schemes of auto-round, of which SGLang reads integers alone."""
+UNKNOWN = (*UNKNOWN_SCHEMES, *OF_AUTO_ROUND, "modelopt-mxfp8")
 """All schemes that SGLang does not know by these names: it calls ModelOpt's MXFP8 mxfp8."""
 TENSOR = {"dtype": "fp8_e4m3", "symmetric": True, "is_dynamic": False}
 PER_BLOCK = TENSOR | {"qscheme": "per_block", "ch_axis": 0, "block_size": [128, 128]}

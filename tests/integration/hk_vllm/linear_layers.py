@@ -152,7 +152,9 @@ def config_of(config: dict[str, Any]) -> Any:
     config = deepcopy(config)
     if config.get("quant_algo") == "MXFP8":
         return modelopt.ModelOptMxFp8Config.from_config(config)
-    return method(config["quant_method"]).from_config(config)
+    name = config["quant_method"]
+    # vLLM asks each of its configurations whether the checkpoint is its own; INC's says so
+    return method("inc" if name == "auto-round" else name).from_config(config)
 
 
 def method(name: str) -> Any:

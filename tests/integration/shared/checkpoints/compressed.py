@@ -14,6 +14,12 @@ from compressed_tensors.quantization import (
     preset_name_to_scheme,
 )
 from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.transform import (
+    TransformArgs,
+    TransformConfig,
+    TransformFactory,
+    TransformScheme,
+)
 
 from tests.integration.shared.checkpoints.scheme import Layer
 
@@ -47,6 +53,36 @@ def layer(scheme: QuantizationScheme, weight: torch.Tensor) -> Layer:
         stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
         values = compressor.decompress(dict(stored), scheme)["weight"]
     return Layer({name: part.contiguous() for name, part in stored.items()}, values)
+
+
+def transforms(**changed: Any) -> dict[str, Any]:
+    """The `transform_config` of llm-compressor's QuIP: of inputs alone, and of no head."""
+    sides = {"input": False, "weight_input": True}
+    entries = {"type": "hadamard", "head_dim": 64} | changed
+    scheme = TransformScheme(
+        apply=[
+            TransformArgs(targets=["Linear"], location=side, inverse=inverse, ignore=["lm_head"])
+            for side, inverse in sides.items()
+        ],
+        **entries,
+    )
+    return TransformConfig(config_groups={"v": scheme}).model_dump(mode="json")
+
+
+def turned(transforms: dict[str, Any], weight: torch.Tensor) -> torch.Tensor:
+    """A weight after the library's transforms of it."""
+    return transformed(transforms, weight).weight.data
+
+
+def transformed(transforms: dict[str, Any], weight: torch.Tensor) -> Any:
+    """A linear layer whose weight the library has transformed, and which transforms its input."""
+    layer = torch.nn.Linear(*reversed(weight.shape), bias=False, dtype=weight.dtype)
+    layer.weight.data = weight.clone()
+    model = torch.nn.ModuleDict({"layer": layer})
+    for name, scheme in TransformConfig.model_validate(transforms).config_groups.items():
+        factory = TransformFactory.from_scheme(scheme, name=name, seed=0)
+        factory.apply_to_model(model, use_tqdm=False)
+    return layer
 
 
 def _range(scheme: QuantizationScheme, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,17 +55,54 @@ def rotated(scheme: Scheme, block: int) -> Scheme:
 
     An entry's sign in the rotation's matrix is the parity of the bits that row and column share.
     """
-    activations = {"mx": "mx_rotated", "none": "rotated"}[scheme.activations]
     scheme.config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = block
 
-    def layer(weight: torch.Tensor) -> Layer:
+    def turn(weight: torch.Tensor) -> torch.Tensor:
         index = torch.arange(block)
         shared = (index[:, None] & index)[..., None] >> torch.arange(8) & 1
         matrix = (1 - 2 * (shared.sum(-1) % 2)).double() * block**-0.5
-        pieces = weight.double().unflatten(1, (-1, block)) @ matrix
-        return scheme.layer(pieces.flatten(1).float())
+        return (weight.double().unflatten(1, (-1, block)) @ matrix).flatten(1).float()
 
-    return replace(scheme, layer=layer, rotation=block, activations=activations)
+    return after(scheme, turn, block)
+
+
+def after(scheme: Scheme, turn: Callable[[torch.Tensor], torch.Tensor], block: int) -> Scheme:
+    """The scheme of weights that `turn` rotates first."""
+    return replace(
+        scheme,
+        layer=lambda weight: scheme.layer(turn(weight)),
+        rotation=block,
+        activations=rotated_activations(scheme.activations, block),
+    )
+
+
+def transformed(scheme: Scheme, block: int) -> Scheme:
+    """A compressed-tensors scheme of weights that the library itself rotates, like llm-compressor.
+
+    Its configuration has a `transform_config`.
+    """
+    transforms = compressed.transforms(head_dim=block)
+    config = scheme.config | {"transform_config": transforms}
+    return after(replace(scheme, config=config), partial(compressed.turned, transforms), block)
+
+
+def auto_round(bits: int, block: int) -> Scheme:
+    """auto-round's export of MX weights, each of which it has rotated."""
+    inputs = {"bits": bits, "data_type": "mx_fp", "group_size": 32, "sym": True}
+    config = {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor", **inputs}
+    config |= {f"act_{name}": value for name, value in inputs.items()} | {"act_dynamic": True}
+    config["rotation_config"] = {
+        "algorithm": "hadamard",
+        "backend": "auto",
+        "block_size": block,
+        "hadamard_type": "hadamard",
+        "layerwise": False,
+        "fuse_online_to_weight": None,
+        "allow_online_rotation": True,
+    }
+    plain = compressed_tensors(f"ar-mxfp{bits}-rotated", f"MXFP{bits}", "mx")
+    plain = replace(plain, config=config, dtypes=("float16", "bfloat16"))
+    return after(plain, partial(compressed.turned, compressed.transforms(head_dim=block)), block)
 
 
 def quark(
@@ -196,6 +234,12 @@ LAYERS = SCHEMES | named(
     compressed_tensors("ct-block-weight-only", "FP8_BLOCK", "none", **WITHOUT_INPUTS),
     compressed_tensors("ct-mxfp8-weight-only", "MXFP8", "none", **WITHOUT_INPUTS),
     rotated(compressed_tensors("ct-mxfp8-rotated", "MXFP8", "mx"), 32),
+    transformed(compressed_tensors("ct-mxfp4-transform", "MXFP4", "mx"), 64),
+    transformed(
+        compressed_tensors("ct-mxfp8-transform-weight-only", "MXFP8", "none", **WITHOUT_INPUTS), 128
+    ),
+    auto_round(4, 32),
+    auto_round(8, 64),
     quark_mx("mxfp4", "none"),
     quark_mx("mxfp4", "mxfp6_e3m2"),
     quark_mx("mxfp4", "mxfp8"),

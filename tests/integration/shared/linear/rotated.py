@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.engine.linear.rotated import RotationError
-from hk_backend.ops.rotation import ROTATION_KEY
+from hk_backend.engine.linear.rotated import KEYS, RotationError
 from hk_backend.quantize.recipe import RECIPES
 from tests.integration.shared.checkpoints import WIDTHS, K
 from tests.integration.shared.linear.engine import LinearEngine
@@ -60,6 +59,6 @@ def refused(engine: LinearEngine, config: dict[str, Any], k: int = K) -> str:
 def only_hk(why: str, rotation: int = BLOCK, layer: str = NAME) -> str:
     """A pattern of the error that nothing but HK can serve a rotated layer."""
     return (
-        rf"{layer}: the checkpoint's weight is rotated \({ROTATION_KEY} {rotation}\), and nothing "
-        rf"but HK can serve it: .*{why}"
+        rf"{layer}: the checkpoint's weight is rotated \({KEYS}: {rotation}\), and nothing but HK "
+        rf"can serve it: .*{why}"
     )
