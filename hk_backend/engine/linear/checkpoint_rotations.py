@@ -22,7 +22,6 @@ from hk_backend.engine.linear.rotated import AUTO_ROUND_KEY, TRANSFORMS_KEY
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.folds import ALL, FOLD_KEY, FOLDS, NONE
 
-
 FOREIGN = (TRANSFORMS_KEY, AUTO_ROUND_KEY, OLD_KEY, SPINQUANT_KEY)
 """Keys of other tools that say how weights are rotated."""
 
@@ -92,9 +91,9 @@ def rotations_in(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if str(config.get("quant_method")).startswith("hk_") and config.get("serialized", True):
         found["rotation"] = config.get("rotation", 0)
-    found |= {key: config[key] for key in FOREIGN if config.get(key)}
+    foreign = {key: config[key] for key in FOREIGN if config.get(key)}
     folded = {FOLD_KEY: config[FOLD_KEY]} if config.get(FOLD_KEY, NONE) != NONE else {}
-    return (found if any(found.values()) else {}) | folded
+    return (found if any(found.values()) else {}) | foreign | folded
 
 
 def _told(rotations: Mapping[str, Any]) -> str:

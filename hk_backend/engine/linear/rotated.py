@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
-
 TRANSFORMS_KEY, AUTO_ROUND_KEY = "transform_config", "rotation_config"
 """Keys of other tools in a `quantization_config`: compressed-tensors' and auto-round's."""
 TWICE = f"{ROTATION_KEY} and {TRANSFORMS_KEY} both rotate it: expected one of them"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -100,7 +101,7 @@ def online(
     else:
         why = _unlike_ours(first)
     rotation = 0 if why else int(first[0].scheme.head_dim)
-    return Online(rotation, why, tuple(dict.fromkeys(sum(modules.values(), []))))
+    return Online(rotation, why, tuple(dict.fromkeys(chain(*modules.values()))))
 
 
 def check_not_linear(

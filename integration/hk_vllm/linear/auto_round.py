@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.inc.inc import INCConfig
 
@@ -38,14 +38,15 @@ def _method_of(original: Any, config: Any, layer: Any, prefix: str) -> Any:
         RotationError: the layer is rotated, and HK does not serve it.
     """
     rotation = getattr(config, "hk_rotation", 0)
-    if not rotation or not isinstance(layer, LinearBase | RoutedExperts):
+    experts = isinstance(layer, RoutedExperts)
+    if rotation and experts and config.config_parser.resolve(layer, prefix).quantized:
+        raise only_hk(prefix, rotation, EXPERTS)
+    if not rotation or not isinstance(layer, LinearBase):
         return original(config, layer, prefix)  # an LM head is never rotated
     with no_other(prefix, rotation):
         method = original(config, layer, prefix)
-    if isinstance(method, UnquantizedLinearMethod | UnquantizedFusedMoEMethod):
+    if isinstance(method, UnquantizedLinearMethod):
         return method
-    if isinstance(layer, RoutedExperts):
-        raise only_hk(prefix, rotation, EXPERTS)
     scheme = getattr(method, "scheme", method)
     if type(scheme) not in MX_METHODS:
         raise only_hk(prefix, rotation, no_kernel(scheme))

@@ -88,13 +88,12 @@ def _method_of(original: Any, config: Any, layer: Any, prefix: str) -> Any:
     Raises:
         RotationError: neither HK nor vLLM does the transforms of this layer.
     """
+    if isinstance(layer, VocabParallelEmbedding | RoutedExperts):
+        is_table = not isinstance(layer, ParallelLMHead | RoutedExperts)
+        like, experts = EMBEDDING if is_table else LINEAR, isinstance(layer, RoutedExperts)
+        check_not_linear(config.config, prefix, like, experts)
     method = original(config, layer, prefix)
     if not isinstance(layer, LinearBase):
-        is_table = isinstance(layer, VocabParallelEmbedding)
-        if is_table or isinstance(layer, RoutedExperts):
-            is_head = isinstance(layer, ParallelLMHead)
-            like = EMBEDDING if is_table and not is_head else LINEAR
-            check_not_linear(config.config, prefix, like, experts=not is_table)
         return method
     turned = online(config.config, merged_names(prefix, config.packed_modules_mapping))
     if not turned.modules:

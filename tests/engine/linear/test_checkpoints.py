@@ -154,6 +154,9 @@ def test_names_are_those_of_the_last_load() -> None:
 
 def test_a_checkpoint_that_names_no_rotation_has_none() -> None:
     assert rotations_in({"quant_method": "hk_fp8"}) == {}
+    for key in ("transform_config", "rotation_config", "hadamard_config", "spinquant_config"):
+        found = {"quant_method": "any", "config_groups": {"a": {"targets": ["Linear"]}}}
+        assert rotations_in({**found, key: {"of": "others"}}) == {key: {"of": "others"}}
     assert rotations_in({"quant_method": "hk_mxfp4", "rotation": 64}) == {"rotation": 64}
 
 

@@ -182,7 +182,7 @@ def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
 
     for name, values in shards.items():
         for index, value in enumerate(values):
-            parameter = getattr(layer, name)
+            parameter = layer.get_parameter(name)
             parameter.weight_loader(parameter, value, index)
     with set_default_torch_dtype(layer.params_dtype):
         layer.quant_method.process_weights_after_loading(layer)

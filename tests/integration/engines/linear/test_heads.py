@@ -178,9 +178,10 @@ RANKS, QUERY_HEADS = 8, 16
 K = 448
 """Input features of a rank: an eighth of 3584, and 7 halves of a kernel's step."""
 PLAIN = Scheme("not quantised", lambda w: Layer({"weight": w.bfloat16()}, w), {}, format="bf16")
-NAMES = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8"
-SCHEMES = {PLAIN.name: PLAIN} | {name: LAYERS[name] for name in NAMES}
-"""One scheme or more for each way to store scales, since ranks cut those differently."""
+SCALES = "fp8-static", "fp8-block", "ct-channel-token", "ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8"
+ROTATED = "hk-mxfp4-mxfp6_e2m3-rotated", "ct-mxfp4-transform"
+SCHEMES = {PLAIN.name: PLAIN} | {name: LAYERS[name] for name in (*SCALES, *ROTATED)}
+"""Schemes for each way to store scales, since ranks cut those differently, and rotated ones."""
 
 
 @pytest.mark.parametrize("number", [0, 5])

@@ -38,7 +38,7 @@ from tests.ops.linear_oracle import check_result
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
-NAMES = [name for name, scheme in LAYERS.items() if scheme.rotation]
+NAMES = [name for name, scheme in LINEAR.CHECKPOINTS.items() if scheme.rotation]
 TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
 
 

@@ -74,6 +74,12 @@ def turned(transforms: dict[str, Any], weight: torch.Tensor) -> torch.Tensor:
     return transformed(transforms, weight).weight.data
 
 
+def matrices(transforms: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of transforms that the library stores beside each weight."""
+    layer = transformed(transforms, torch.eye(512))
+    return {name: each.data for name, each in layer.named_parameters() if name != "weight"}
+
+
 def transformed(transforms: dict[str, Any], weight: torch.Tensor) -> Any:
     """A linear layer whose weight the library has transformed, and which transforms its input."""
     layer = torch.nn.Linear(*reversed(weight.shape), bias=False, dtype=weight.dtype)

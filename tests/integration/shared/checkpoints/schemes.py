@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -66,11 +67,22 @@ def rotated(scheme: Scheme, block: int) -> Scheme:
     return after(scheme, turn, block)
 
 
-def after(scheme: Scheme, turn: Callable[[torch.Tensor], torch.Tensor], block: int) -> Scheme:
-    """The scheme of weights that `turn` rotates first."""
+def after(
+    scheme: Scheme,
+    turn: Callable[[torch.Tensor], torch.Tensor],
+    block: int,
+    matrices: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> Scheme:
+    """The scheme of weights that `turn` rotates first, with more tensors for each."""
+
+    def layer(weight: torch.Tensor) -> Layer:
+        plain = scheme.layer(turn(weight))
+        copies = {name: each.clone() for name, each in matrices.items()}
+        return replace(plain, tensors=plain.tensors | copies)
+
     return replace(
         scheme,
-        layer=lambda weight: scheme.layer(turn(weight)),
+        layer=layer,
         rotation=block,
         activations=rotated_activations(scheme.activations, block),
     )
@@ -79,11 +91,12 @@ def after(scheme: Scheme, turn: Callable[[torch.Tensor], torch.Tensor], block: i
 def transformed(scheme: Scheme, block: int) -> Scheme:
     """A compressed-tensors scheme of weights that the library itself rotates, like llm-compressor.
 
-    Its configuration has a `transform_config`.
+    Its configuration has a `transform_config`, and its file each layer's matrix.
     """
     transforms = compressed.transforms(head_dim=block)
     config = scheme.config | {"transform_config": transforms}
-    return after(replace(scheme, config=config), partial(compressed.turned, transforms), block)
+    turn = partial(compressed.turned, transforms)
+    return after(replace(scheme, config=config), turn, block, compressed.matrices(transforms))
 
 
 def auto_round(bits: int, block: int) -> Scheme:
@@ -213,6 +226,7 @@ SCHEMES = named(
     rotated(
         compressed_tensors("ct-mxfp4-rotated-weight-only", "MXFP4", "none", **WITHOUT_INPUTS), 128
     ),
+    transformed(compressed_tensors("ct-mxfp4-transform", "MXFP4", "mx"), 64),
     quark_fp8("quark-tensor-static", "per_tensor", "per_tensor", dynamic=False),
     quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),
     quark_mx("mxfp8"),
@@ -234,7 +248,6 @@ LAYERS = SCHEMES | named(
     compressed_tensors("ct-block-weight-only", "FP8_BLOCK", "none", **WITHOUT_INPUTS),
     compressed_tensors("ct-mxfp8-weight-only", "MXFP8", "none", **WITHOUT_INPUTS),
     rotated(compressed_tensors("ct-mxfp8-rotated", "MXFP8", "mx"), 32),
-    transformed(compressed_tensors("ct-mxfp4-transform", "MXFP4", "mx"), 64),
     transformed(
         compressed_tensors("ct-mxfp8-transform-weight-only", "MXFP8", "none", **WITHOUT_INPUTS), 128
     ),

@@ -22,11 +22,12 @@ class Model(torch.nn.Module):
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
+        self.parent = layer.prefix.rpartition(".")[0]
         self.shards = QKV if layer.prefix.endswith("qkv_proj") else GATE_UP
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         for name, tensor in weights:
-            module, parameter = name.split(".")[-2:]
+            module, _, parameter = name.removeprefix(f"{self.parent}.").partition(".")
             index = self.shards.index(module) if module in self.shards else None
             held: Any = self.layer.get_parameter(parameter)
             held.weight_loader(held, tensor, *(() if index is None else (index,)))

@@ -31,9 +31,10 @@ def row_parallel(
     k: int = K,
     ranks: int = 2,
     name: str = "model.o_proj",
+    device: str = "cpu",
 ) -> Any:
     """A layer of `k` input features on rank `number`."""
-    with engine.on_rank(number, ranks, "cpu") as make:
+    with engine.on_rank(number, ranks, device) as make:
         layer = make(
             "RowParallelLinear",
             k,
