@@ -37,6 +37,7 @@ CONTRACT = {
     "sglang.srt.layers.quantization": (
         *(f"{prefix}QUANTIZATION_METHODS" for prefix in ("", "BASE_", "CPU_")),
     ),
+    "sglang.srt.layers.quantization.auto_round": ("AutoRoundConfig.from_config(config)",),
     "sglang.srt.layers.quantization.compressed_tensors.compressed_tensors": (
         "CompressedTensorsConfig._quantization_scheme_map_from_config(config)",
         "CompressedTensorsConfig.get_linear_scheme(self, layer, layer_name, matched_target)",

@@ -68,6 +68,18 @@ CONTRACT = {
         "CompressedTensorsConfig._get_scheme_from_parts(self, weight_quant, input_quant)",
         "CompressedTensorsConfig._quantization_scheme_map_from_config(config)",
         "CompressedTensorsConfig.get_scheme_dict(self, layer, layer_name)",
+        "CompressedTensorsConfig.get_quant_method(self, layer, prefix)",
+    ),
+    "vllm.model_executor.layers.quantization.compressed_tensors.transform.linear": (
+        "CompressedTensorsLinearTransformMethod.__init__(self, quant_method, input_tfms, "
+        "output_tfms)",
+    ),
+    "vllm.model_executor.layers.quantization.inc.config_parser": (
+        "INCConfigParser.resolve(self, layer, layer_name)",
+    ),
+    "vllm.model_executor.layers.quantization.inc.inc": (
+        "INCConfig.from_config(config)",
+        "INCConfig.get_quant_method(self, layer, prefix)",
     ),
     "vllm.model_executor.layers.quantization.utils.quant_utils": (
         "GroupShape has is_per_tensor, is_per_token, is_per_channel",

@@ -102,6 +102,16 @@ def test_a_matrix_of_another_rotation() -> None:
             LINEAR.loaded(LINEAR.config_of(SCHEME.config), with_matrices(other, "k_proj"))
 
 
+@pytest.mark.parametrize("more", [(), (MATRIX,)])
+def test_new_weights(more: tuple[str, ...]) -> None:
+    """A layer takes other weights, with its matrix or without."""
+    layer, other = layer_of(LINEAR, SCHEME), SCHEME.tensors()
+    other["weight_packed"] = [each.flip(0) for each in other["weight_packed"]]
+    given = {name: other[name] for name in ("weight_packed", "weight_scale", *more)}
+    LINEAR.reload(layer, given)
+    check_shards(SCHEME.layers(x_of(), other), LINEAR.forward(layer, x_of()))
+
+
 # -- rotations that are in the weights, or cancel
 
 
