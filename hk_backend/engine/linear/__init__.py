@@ -7,6 +7,7 @@
 `checkpoint_rotations.py`: folds, and reloads of other checkpoints.
 `rotated.py`: layers with a rotated weight in the checkpoint, which only HK serves.
 `compressed_tensors.py`: reads the rotations of weights from compressed-tensors configurations.
+`transforms.py`, `auto_round.py`: rotations in the configurations of other tools.
 `model_files.py`: names of tensors that are being loaded; refuses to save packed weights.
 `options.py`: the hk_* quantisation methods, their formats, and their checked options.
 `methods.py`: the hk_* methods, without the parts that use an engine's own classes.

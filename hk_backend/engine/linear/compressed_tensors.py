@@ -33,7 +33,7 @@ def rotation_of(weight: Any) -> int:
 def with_rotation(scheme: dict[str, Any] | None, rotation: int) -> dict[str, Any] | None:
     """A target's scheme with a rotated weight, if its weight is in an MX format."""
     weight = (scheme or {}).get("weights")
-    if not rotation or weight is None:
+    if scheme is None or weight is None or not rotation:
         return scheme
     if (weight.type, weight.strategy, weight.group_size) != ("float", "group", MX_BLOCK):
         return scheme

@@ -92,8 +92,8 @@ def online(
     everything = [each for each in _online(config or {}) if each.args.location not in ATTENTION]
     of_shards = {name: [each for each in everything if each.is_of(name, like)] for name in names}
     modules = {name: [each.module for each in found] for name, found in of_shards.items()}
-    first = next(iter(of_shards.values()))
-    if any(found != first for found in of_shards.values()):
+    name, first = next(iter(of_shards.items()))
+    if any(found != modules[name] for found in modules.values()):
         told = ", ".join(f"{name} {found}" for name, found in modules.items())
         why = f"{TRANSFORMS_KEY} of its shards: {told}: they run as one layer, so expected one"
     elif not first:
@@ -175,8 +175,9 @@ class Matrix(torch.nn.Module):
     def __init__(self, name: str, rotation: int) -> None:
         super().__init__()
         self.name, self.rotation = name, rotation
-        self.weight: Any = torch.nn.Parameter(torch.empty(0), requires_grad=False)
-        self.weight.weight_loader = self._check
+        weight: Any = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+        weight.weight_loader = self._check
+        self.weight = weight
 
     def _check(self, parameter: Any, loaded: torch.Tensor, *shard: Any) -> None:
         expected = hadamard(self.rotation).sign()

@@ -10,6 +10,7 @@ The code shared with SGLang is in hk_backend.engine.linear.
 `next_kernel.py`: vLLM's own FP8 and MX kernels, where they were measured to be faster.
 `checkpoints.py`: reads a checkpoint's tensors before vLLM's schemes change them.
 `rotated.py`: checkpoints with rotated weights, which only HK serves.
+`auto_round.py`: those of auto-round.
 `loading.py`: tensors named in errors, models that are not saved.
 `quantization.py`: --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4.
 `model.py`: after a model is loaded, counts the layers that HK serves, and says why not the others.

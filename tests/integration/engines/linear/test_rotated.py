@@ -158,7 +158,7 @@ def test_mx_while_loading(format: str, rotation: int | None, dtype: torch.dtype)
 # -- refused
 
 
-def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of: str) -> Any:
+def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of: Any) -> Any:
     """A configuration of rotated weights with some of its entries changed."""
     config = written(**of)
     group = config["config_groups"]["group_0"]

@@ -82,7 +82,8 @@ def matrices(transforms: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 def transformed(transforms: dict[str, Any], weight: torch.Tensor) -> Any:
     """A linear layer whose weight the library has transformed, and which transforms its input."""
-    layer = torch.nn.Linear(*reversed(weight.shape), bias=False, dtype=weight.dtype)
+    n, k = weight.shape
+    layer = torch.nn.Linear(k, n, bias=False, dtype=weight.dtype)
     layer.weight.data = weight.clone()
     model = torch.nn.ModuleDict({"layer": layer})
     for name, scheme in TransformConfig.model_validate(transforms).config_groups.items():
