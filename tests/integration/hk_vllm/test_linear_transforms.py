@@ -12,7 +12,7 @@ from hk_backend.engine.linear.rotated import AUTO_ROUND_KEY, TRANSFORMS_KEY, Rot
 from hk_backend.engine.linear.route import is_attached
 from tests.integration.adapter import LINEAR
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, compressed, x_of
-from tests.integration.shared.linear.layers import check_shards
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear.rotated import NAME
 
@@ -47,6 +47,15 @@ def test_a_layer_of_auto_round_in_16_bits() -> None:
     assert layer.hk_packed.rotation == 0
 
 
+@pytest.mark.parametrize("name", ["ar-mxfp4-rotated", "ar-mxfp8-rotated"])
+def test_new_weights_of_auto_round(name: str) -> None:
+    scheme = LAYERS[name]
+    layer, other = layer_of(LINEAR, scheme), scheme.tensors()
+    other[scheme.weight] = [each.flip(0) for each in other[scheme.weight]]
+    LINEAR.reload(layer, other)
+    check_shards(scheme.layers(x_of(), other), LINEAR.forward(layer, x_of()))
+
+
 def test_experts_of_auto_round() -> None:
     name = "model.layers.0.mlp.experts"
     with pytest.raises(
@@ -79,6 +88,7 @@ def test_a_transform_that_vllm_does(on_a_gpu: None, name: str) -> None:
     matrix = compressed.matrices(transforms)["v_input.weight"]
     LINEAR.load(layer, scheme.tensors() | {"v_input.weight": [matrix] * len(WIDTHS)})
     assert is_attached(layer)
+    layer._input_quant_key = "as kernels on a GPU announce"
     assert get_input_quant_key(layer) is None
     out, block = LINEAR.forward(layer, x_of()), len(matrix)
     held = (matrix / block**0.5).bfloat16()
