@@ -159,6 +159,7 @@ def layer(config: dict[str, Any]) -> dict[str, str]:
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     scheme = getattr(made, "scheme", None) or made.quant_method
+    scheme = getattr(scheme, "scheme", scheme)  # INC's method has one of its own
     kernels = (getattr(scheme, name, None) for name in KERNELS)
     kernel = next((kernel for kernel in kernels if kernel is not None), scheme)
     return {"kernel": type(kernel).__name__}
