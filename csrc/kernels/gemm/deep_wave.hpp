@@ -20,6 +20,9 @@ struct DirectWeights {
 
   // The bytes of 16 rows in a part, and the first of those that 6-bit codes have besides pieces.
   static constexpr int kPartBytes = 16 * Shape::kStepBytes / Shape::kParts, kRest = 512;
+  // Bytes from piece to piece, and from half to half of the wave.
+  static constexpr int kPiece = Shape::kHalves ? 256 : 512,
+                       kHalf = Shape::kHalves ? Line::kPieces * 256 : 256;
 
   RowSpan span;               // from the next step's first byte to the end of the columns
   u32 source[kColumnBlocks];  // of this lane
@@ -35,7 +38,7 @@ struct DirectWeights {
     span.bytes -= clamp_scalar(start, span.bytes);
     static_for<0, kColumnBlocks>([&](auto block) {
       const u32 group = lane.col / 16, first = (2 * block + group) * group_bytes;
-      source[block] = first + lane.half * 256 + lane.col % 16 * 16;
+      source[block] = first + lane.half * kHalf + lane.col % 16 * 16;
       rest[block] = first + kRest + (lane.half ^ group) * 128 + lane.col % 16 * 8;
     });
   }
@@ -47,7 +50,7 @@ struct DirectWeights {
         Line& line = dst[block][part];
         static_for<0, Line::kPieces>([&](auto piece) {
           line.pieces[piece].words =
-              load_words<4>(src, source[block] + part * kPartBytes + piece * 512);
+              load_words<4>(src, source[block] + part * kPartBytes + piece * kPiece);
         });
         if constexpr (Line::kPieces < Line::kReads)
           line.rest[0] = load_words<2>(src, rest[block] + part * kPartBytes);
@@ -167,7 +170,7 @@ class DeepWave {
       Part& next = parts[(Stage * kParts + part + 1) % 2];
       wait_part(now);
       if constexpr (kLast && !Format::kPackedA)
-        mask_past(now, bytes - part * 8 * Format::kWordsA, lane_);
+        mask_past<Shape::kHalves>(now, bytes - part * 8 * Format::kWordsA, lane_);
       if constexpr (part == 0) scales_.template begin_step<Stage>();
       if constexpr (kEnds) scales_.end_step();
       if constexpr (kEnds && !kNone) wait_step<kAhead - 2>();

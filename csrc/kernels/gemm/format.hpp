@@ -45,8 +45,12 @@ struct Line {
 };
 
 // Parts of an operand that have scales of their own: whole rows; every 128 of the depth
-// (block_scales.hpp); every 32 of the depth, which the matrix unit multiplies by (mx_scales.hpp).
-enum class Scales { kVectors, kBlocks, kMx };
+// (block_scales.hpp); every 32 of the depth, on both sides or of the weights alone (mx_scales.hpp).
+enum class Scales { kVectors, kBlocks, kMx, kMxWeights };
+
+inline constexpr bool is_mx(Scales scales) {
+  return scales == Scales::kMx || scales == Scales::kMxWeights;
+}
 
 template <class T>
 inline constexpr int kElementBits = 8 * sizeof(T);
@@ -162,5 +166,27 @@ struct Widened : Waiting {
 
 template <class T>
 using WidenedBlocks = Widened<T, Scales::kBlocks>;
+
+// Codes of an MX format as weights, packed as in `Mx`, times their scales as bf16, which has all of
+// these values. A half of the wave has 32 neighbours of each row (half_rows.hpp).
+template <class W_, int Step = 128>
+struct MxWidened : Waiting {
+  static constexpr Scales kScales = Scales::kMxWeights;
+  using A = bf16;
+  using W = W_;
+  static constexpr int kStep = Step, kPartDepth = 64, kWordsA = 16, kWordsW = kElementBits<W>;
+
+  template <int Part>
+  HK_DEVICE static void multiply(Block& sum, const Line<kWordsA>& a, const Line<kWordsW>& w,
+                                 u32 w_scales) {
+    const auto wide = arch::widen_codes<W>(w.words(), arch::scale_of_code<Part>(w_scales));
+    static_for<0, 4>([&](auto piece) {
+      const Vec<u32, 4> words = {wide[4 * piece], wide[4 * piece + 1], wide[4 * piece + 2],
+                                 wide[4 * piece + 3]};
+      sum = Mma<bf16>::multiply(bit_cast<Vec<bf16, 8>>(words),
+                                bit_cast<Vec<bf16, 8>>(a.pieces[piece].words), sum);
+    });
+  }
+};
 
 }  // namespace hk::gemm

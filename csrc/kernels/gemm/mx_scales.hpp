@@ -1,4 +1,5 @@
-// Scales of 32 neighbours along the depth, e8m0 codes by which the matrix unit multiplies.
+// Scales of 32 neighbours along the depth, e8m0 codes. The matrix unit multiplies by them. Where the
+// weights alone have scales, the instructions that widen them do.
 //
 // A lane's *scale word* holds the four codes of its row in 256 of the depth that belong to the
 // lane's half of the wave. Words of 32 rows lie in the order of the lanes, in 256 bytes.
@@ -21,15 +22,31 @@ HK_DEVICE RowSpan scale_words(const void* scales, i32 rows, i32 k, i32 first_row
           left * kWordsBytes};
 }
 
-// Each wave loads the words of its rows and columns to registers, a step ahead.
+// Blocks of a wave's rows that have scales: none of 16-bit activations.
 template <class Shape>
-  requires(!Shape::kDeep)
-class StepScales<Shape, Scales::kMx> {
+inline constexpr int scaled_row_blocks = Shape::Format::kPackedA ? Shape::kWaveRows / 32 : 0;
+
+// The product of a part, with those scale words that its format takes.
+template <class Shape, int Part, int Row>
+HK_DEVICE void multiply_words(Block& sum, const auto& a, const auto& w, const u32* row_words,
+                              u32 column_words) {
   using Format = typename Shape::Format;
-  static constexpr int kRowBlocks = Shape::kWaveRows / 32, kColumnBlocks = Shape::kWaveColumns / 32;
-  // Steps of a scale word: the second of two has the word's upper half.
+  if constexpr (Format::kPackedA)
+    Format::template multiply<Part>(sum, a, w, row_words[Row], column_words);
+  else
+    Format::template multiply<Part>(sum, a, w, column_words);
+}
+
+// Each wave loads the words of its rows and columns to registers, a step ahead.
+template <class Shape, Scales Kind>
+  requires(is_mx(Kind) && !Shape::kDeep)
+class StepScales<Shape, Kind> {
+  using Format = typename Shape::Format;
+  static constexpr int kRowBlocks = scaled_row_blocks<Shape>,
+                       kColumnBlocks = Shape::kWaveColumns / 32;
+  // Steps of a scale word, from its lower bits on.
   static constexpr int kSteps = kScaleWordDepth / Shape::kStep;
-  static_assert(kSteps == 1 || kSteps == 2);
+  static_assert(kSteps * Shape::kStep == kScaleWordDepth && Shape::kStep >= 64);
   static_assert(Shape::kStages == 2, "the words of one step are on their way");
 
  public:
@@ -66,7 +83,7 @@ class StepScales<Shape, Scales::kMx> {
     const BoundedView src = Load < kRowBlocks ? rows_ : columns_;
     arch::load_word(next_[Load], src.descriptor, from_[Load]);
     if constexpr (Load + 1 == kLoads) {
-      const u32 bytes = kSteps == 1 || loaded_step_ % 2 == 1 ? kWordsBytes : 0;
+      const u32 bytes = loaded_step_ % kSteps == kSteps - 1 ? kWordsBytes : 0;
       advance(rows_, bytes), advance(columns_, bytes);
       ++loaded_step_;
     }
@@ -74,7 +91,7 @@ class StepScales<Shape, Scales::kMx> {
 
   template <int = 0>
   HK_DEVICE void begin_step() {
-    u32 shift = kSteps == 1 ? 0 : taken_step_ % 2 * 16;
+    u32 shift = taken_step_ % kSteps * (32 / kSteps);
     pin_scalar(shift);  // a move even by 0: what is in flight must not be moved later
     for (auto& each : next_) pin_vector(each);
     static_for<0, kLoads>([&](auto i) { words_[i] = next_[i] >> shift; });
@@ -83,8 +100,8 @@ class StepScales<Shape, Scales::kMx> {
 
   template <int Part, int Column, int Row>
   HK_DEVICE void multiply(auto& total, const auto& a, const auto& w) {
-    Format::template multiply<Part>(total.block[Column][Row], a, w, words_[Row],
-                                    words_[kRowBlocks + Column]);
+    multiply_words<Shape, Part, Row>(total.block[Column][Row], a, w, words_,
+                                     words_[kRowBlocks + Column]);
   }
 };
 

@@ -5,13 +5,13 @@
 
 namespace hk::gemm {
 
-template <class Shape>
-  requires(Shape::kDeep)
-class StepScales<Shape, Scales::kMx> {
-  using Format = typename Shape::Format;
-  static constexpr int kRowBlocks = Shape::kWaveRows / 32, kColumnBlocks = Shape::kWaveColumns / 32;
+template <class Shape, Scales Kind>
+  requires(is_mx(Kind) && Shape::kDeep)
+class StepScales<Shape, Kind> {
+  static constexpr int kRowBlocks = scaled_row_blocks<Shape>,
+                       kColumnBlocks = Shape::kWaveColumns / 32;
   static constexpr int kSteps = kScaleWordDepth / Shape::kStep;  // of a word
-  static_assert(kSteps == 1 || Shape::kNextStep % 2 == 0, "a wave has the same half of all words");
+  static_assert(Shape::kNextStep % kSteps == 0, "a wave has the same part of all words");
 
  public:
   static constexpr int kCopies = kRowBlocks + kColumnBlocks, kLoads = 0;
@@ -23,7 +23,7 @@ class StepScales<Shape, Scales::kMx> {
 
  public:
   HK_DEVICE StepScales(const GemmArgs& args, i32 row, i32 column, i32 step, u32, i32, Lane lane)
-      : lane_byte_(lane.id * 4), shift_(kSteps == 1 ? 0 : step % 2 * 16) {
+      : lane_byte_(lane.id * 4), shift_(step % kSteps * (32 / kSteps)) {
     static_for<0, kRowBlocks>([&](auto i) {
       source_[i] = scale_words(args.a_scale, args.m, args.k, row + 32 * i, 1, step / kSteps);
     });
@@ -51,8 +51,8 @@ class StepScales<Shape, Scales::kMx> {
 
   template <int Part, int Column, int Row>
   HK_DEVICE void multiply(auto& total, const auto& a, const auto& w) {
-    Format::template multiply<Part>(total.block[Column][Row], a, w, words_[Row],
-                                    words_[kRowBlocks + Column]);
+    multiply_words<Shape, Part, Row>(total.block[Column][Row], a, w, words_,
+                                     words_[kRowBlocks + Column]);
   }
 };
 

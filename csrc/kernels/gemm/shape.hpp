@@ -2,16 +2,21 @@
 #pragma once
 
 #include "format.hpp"
+#include "half_rows.hpp"
 #include "six_bit_rows.hpp"
 #include "hk/args/gemm.hpp"
 
 namespace hk::gemm {
 
-// A tile of rows that lie 16 after 16 in memory, 16 bytes of each side by side: as in LDS.
-template <class Element, int Rows, int RowBytes>
-using PackedTile = SharedTile<i16, Rows, RowBytes / 2,
-                              Conditional<kElementBits<Element> == 6, swizzle::SixBitRows<RowBytes>,
-                                          swizzle::PlainRows<RowBytes>>>;
+// A tile of rows that lie 16 after 16 in memory, 16 bytes of each side by side: as in LDS. Where
+// `Halves`, a half of the wave has 32 neighbours of a row.
+template <class Element, int Rows, int RowBytes, bool Halves = false>
+using PackedTile =
+    SharedTile<i16, Rows, RowBytes / 2,
+               Conditional<kElementBits<Element> == 6, swizzle::SixBitRows<RowBytes>,
+                           Conditional<Halves && kElementBits<Element> == 8,
+                                       swizzle::HalfRows<swizzle::PlainRows<RowBytes>, 2>,
+                                       swizzle::PlainRows<RowBytes>>>>;
 
 // Rows x Columns of C are computed by a workgroup, in steps of the depth.
 template <class Format_, int Rows, int Columns>
@@ -24,8 +29,12 @@ struct Tiles {
   static constexpr int kStep = Format::kStep, kParts = kStep / Format::kPartDepth;
   static constexpr int kStepBytes = kStep * kElementBits<typename Format::W> / 8,
                        kRowBytesA = kStep * kElementBits<typename Format::A> / 8;
+  static constexpr bool kHalves = Format::kScales == Scales::kMxWeights;
+  using LayoutA =
+      Conditional<kHalves, swizzle::HalfRows<swizzle::SpreadRows<kRowBytesA>, Format::kWordsA / 4>,
+                  swizzle::SpreadRows<kRowBytesA>>;
   using TileA = Conditional<Format::kPackedA, PackedTile<typename Format::A, Rows, kRowBytesA>,
-                            SharedTile<i16, Rows, kRowBytesA / 2, swizzle::SpreadRows<kRowBytesA>>>;
+                            SharedTile<i16, Rows, kRowBytesA / 2, LayoutA>>;
 };
 
 // RowWaves x ColumnWaves waves have a part of the tile each, and all of the depth.
@@ -46,7 +55,8 @@ struct Shape : Tiles<Format, Rows, Columns> {
   HK_DEVICE static constexpr i32 row_of(i32 wave) { return wave % RowWaves * kWaveRows; }
   HK_DEVICE static constexpr i32 column_of(i32 wave) { return wave / RowWaves * kWaveColumns; }
 
-  using TileW = PackedTile<typename Format::W, Columns, Tiles<Format, Rows, Columns>::kStepBytes>;
+  using Tiles<Format, Rows, Columns>::kHalves, Tiles<Format, Rows, Columns>::kStepBytes;
+  using TileW = PackedTile<typename Format::W, Columns, kStepBytes, kHalves>;
   using RingA = TileRing<TileA, Stages>;
   using RingW = TileRing<TileW, Stages>;
   // The copies that each wave makes of a step's scales, a word for a lane: of its own rows, or its

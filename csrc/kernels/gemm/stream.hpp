@@ -49,14 +49,15 @@ HK_DEVICE void keep(Vec<u32, 4>& words, i32 kept, i32 bytes) {
 }
 
 // Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything,
-// where the weights have zeros.
-template <int Rows, int Words>
+// where the weights have zeros. The pieces of a part take turns between the halves of the wave, or
+// each half has its own side by side.
+template <bool SideBySide, int Rows, int Words>
 HK_DEVICE void mask_past(Line<Words> (&part)[Rows], i32 bytes, Lane lane) {
-  constexpr int kPieces = Line<Words>::kPieces;
-  const i32 kept = bytes - lane.half * 16;
+  constexpr int kPieces = Line<Words>::kPieces, kStride = SideBySide ? 16 : 32;
+  const i32 kept = bytes - lane.half * (SideBySide ? kPieces * 16 : 16);
   for (auto& line : part)
     static_for<0, kPieces>([&](auto piece) {
-      keep<32 * kPieces>(line.pieces[piece].words, kept - 32 * piece, bytes);
+      keep<32 * kPieces>(line.pieces[piece].words, kept - kStride * piece, bytes);
     });
 }
 
@@ -108,7 +109,7 @@ struct ActivationStream : TileCopy<typename Shape::TileA, Shape::kCopyingWaves> 
 // Bytes of a packed row of `Element`s.
 template <class Shape, class Element>
 HK_DEVICE u32 packed_row_bytes(const GemmArgs& args) {
-  constexpr int kDepth = Shape::Format::kScales == Scales::kMx ? kScaleWordDepth : Shape::kStep;
+  constexpr int kDepth = is_mx(Shape::Format::kScales) ? kScaleWordDepth : Shape::kStep;
   return ceil_div(args.k, kDepth) * (kDepth * kElementBits<Element> / 8);
 }
 

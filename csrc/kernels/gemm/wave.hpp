@@ -29,7 +29,7 @@ class GemmWave {
   // tiles of two stages, which leave that latency a step: if a slot is long and free of scales.
   // Lines of 6-bit codes take two reads in slots of 32 clocks: they need all slots.
   static constexpr int kReadSlots = Format::kWordsA == 6 ? kBlocks : kBlocks * 3 / 4;
-  static constexpr bool kRoomySlots = Format::kWordsA == 8 && Format::kScales != Scales::kBlocks,
+  static constexpr bool kRoomySlots = Format::kWordsA >= 8 && Format::kScales != Scales::kBlocks,
                         kCopyAtOnce = kBlocks <= 2 || (Shape::kStages == 2 && kRoomySlots);
   static constexpr int kFirstCopySlot = !kCopyAtOnce,
                        kCopySlots = kParts * kBlocks * (kCopies > 8 ? 3 : 2) / 4;
@@ -119,7 +119,7 @@ class GemmWave {
       }
       wait_part(now);
       if constexpr (kLast && !Format::kPackedA)
-        mask_past(now.a, bytes - part * 8 * Format::kWordsA, lane_);
+        mask_past<Shape::kHalves>(now.a, bytes - part * 8 * Format::kWordsA, lane_);
       if constexpr (kBegins) scales_.begin_step();
       if constexpr (kEnds) scales_.end_step();
       if constexpr (kEnds && !kLast) {
