@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hk_backend.kernels import KernelEntry
 from tests.kernels.emulated import run
 from tests.kernels.gemm_problem import Problem, in_blocks, scales_of_blocks
-from tests.kernels.mx_problem import MxProblem
+from tests.kernels.mx_problem import MxProblem, MxWeightProblem
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Types of c and of the bias, each at its number in `hk::GemmType`."""
@@ -119,7 +119,7 @@ def vector(values: torch.Tensor) -> NDArray[np.uint8]:
 class Product:
     """The contents of c after a launch, and the emulator's report of it."""
 
-    problem: Problem | MxProblem
+    problem: Problem | MxProblem | MxWeightProblem
     splits: int
     c: torch.Tensor
     report: Any
@@ -197,9 +197,27 @@ def launch_mx(
     return _run(entry, problem, operands, unused, padding, splits, seed)
 
 
+def launch_mx_weights(
+    entry: KernelEntry,
+    problem: MxWeightProblem,
+    paddings: Sequence[int] = (0, 0),
+    splits: int = 1,
+    seed: int = 0,
+) -> Product:
+    """Launches a kernel for weights alone in an MX format. `paddings`: as `launch` has them."""
+    a = Rows.of(problem.a, paddings[0], whole_pieces=True)
+    operands: dict[str, NDArray[Any]] = {
+        "a": a.buffer,
+        "b": problem.w.packed_codes(),
+        "b_block_scale": problem.w.packed_scales(),
+    }
+    strides = {"a_row": a.stride, "a_scale_row": 0, "a_scale_step": 0}
+    return _run(entry, problem, operands, strides, paddings[1], splits, seed)
+
+
 def _run(
     entry: KernelEntry,
-    problem: Problem | MxProblem,
+    problem: Problem | MxProblem | MxWeightProblem,
     operands: dict[str, NDArray[Any]],
     strides: dict[str, int],
     padding: int,
@@ -254,3 +272,4 @@ def _sound(launched: Callable[Arguments, Product]) -> Callable[Arguments, Produc
 
 multiply = _sound(launch)
 multiply_mx = _sound(launch_mx)
+multiply_mx_weights = _sound(launch_mx_weights)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -101,6 +101,55 @@ class MxProblem:
     def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The exact c in float64, and the same sums over the magnitudes of the terms."""
         return self._exact
+
+
+@dataclass(frozen=True)
+class MxWeightProblem:
+    """A product of bf16 a [m, k] and of w [n, k] in an MX format, and a bias [n] or None.
+
+    `b_scale`: a float32 factor of each row of w, or None.
+    """
+
+    a: torch.Tensor
+    w: Operand
+    out: torch.dtype = torch.float32
+    b_scale: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The sizes m, n, k."""
+        return self.a.shape[0], self.w.codes.shape[0], self.a.shape[1]
+
+    def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The exact c in float64, and the same sums over the magnitudes of the terms."""
+        a, w = self.a.double(), self.w.values
+        factor = torch.ones(1) if self.b_scale is None else self.b_scale
+        bias = torch.zeros(1) if self.bias is None else self.bias
+        value = a @ w.T * factor.double() + bias.double()
+        return value, a.abs() @ w.abs().T * factor.double().abs() + bias.double().abs()
+
+
+def random_weight_problem(
+    entry: KernelEntry,
+    shape: tuple[int, int, int],
+    out: torch.dtype = torch.float32,
+    scaled: bool = False,
+    bias: torch.dtype | None = None,
+    seed: int = 0,
+) -> MxWeightProblem:
+    """A problem of normal activations, random codes and scales. bf16 has all of these numbers: of
+    mxfp8 those times 2^-127 are left out, which may be less than its smallest."""
+    (m, n, k), random = shape, torch.Generator().manual_seed(seed)
+    format = FORMAT_OF[str(entry.facts["b"])]
+    w = random_operand(format, n, k, random)
+    return MxWeightProblem(
+        torch.randn(m, k, generator=random).bfloat16(),
+        replace(w, scales=w.scales.clamp(min=10)) if format == "mxfp8" else w,
+        out,
+        torch.randn(n, generator=random) if scaled else None,
+        None if bias is None else torch.randn(n, generator=random).to(bias),
+    )
 
 
 def formats_of(entry: KernelEntry) -> tuple[str, str]:

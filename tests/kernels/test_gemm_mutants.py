@@ -14,11 +14,18 @@ import torch
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
 from tests.kernels.cover import family, proved
-from tests.kernels.gemm_launch import TYPES, Product, can_split, launch, launch_mx
+from tests.kernels.gemm_launch import (
+    TYPES,
+    Product,
+    can_split,
+    launch,
+    launch_mx,
+    launch_mx_weights,
+)
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, code_of, mutants
-from tests.kernels.mx_problem import MxProblem
-from tests.kernels.mx_problem import random_problem as mx_problem
+from tests.kernels.mx_problem import MxProblem, MxWeightProblem, random_weight_problem
+from tests.kernels.mx_problem import random_problem as random_mx_problem
 from tests.proof.kernel_digest import instructions
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
@@ -28,6 +35,7 @@ WAITING = (
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
     *("mxfp4_256x256", "mxfp4_mxfp6_e2m3_256x256", "mxfp8_128x128"),
     *("mxfp4_deep_32x32", "mxfp4_mxfp6_e2m3_deep_64x64"),
+    *("mxfp8_bf16_128x256", "mxfp4_bf16_deep_32x128", "mxfp6_e2m3_bf16_deep_32x32"),
 )
 """Kernels whose mutants are judged. The others have the same structures; those of fp16 have the
 same instructions (a test below)."""
@@ -38,6 +46,7 @@ long done, since the loop has waited. Such waits are not ours, and not judged.""
 STRICTER = {"mxfp4_256x256": 4, "mxfp4_mxfp6_e2m3_256x256": 4, "mxfp8_128x128": 3}
 """Kernels with waits of the compiler's in the epilogue, `vmcnt 4 -> 5`, that are stricter than
 needed, and their number: it does not know that two blocks of columns have a bias of one type."""
+AnyProblem = Problem | MxProblem | MxWeightProblem
 SEEDS = (0, 1, 2)
 FEWEST = 60
 """Least number of waits and barriers of a kernel that are changed, one at a time. A smaller number
@@ -52,24 +61,28 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
     return dataclasses.replace(entry, path=path, lines=lines, size=len(code_object), sha256=digest)
 
 
-def launched(entry: KernelEntry, problem: Problem | MxProblem, splits: int, seed: int) -> Product:
+def launched(entry: KernelEntry, problem: AnyProblem, splits: int, seed: int) -> Product:
     if isinstance(problem, MxProblem):
         return launch_mx(entry, problem, 1, splits, seed)
+    if isinstance(problem, MxWeightProblem):
+        return launch_mx_weights(entry, problem, (1, 1), splits, seed)
     return launch(entry, problem, (1, 1), splits, seed)
 
 
 @cache
-def launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
+def launches(name: str) -> list[tuple[AnyProblem, int]]:
     """Problems and splits of the launches, the short ones first: ragged steps alone, with every
     type of c, with and without scales, and with a bias of every type; then ragged tiles with more
     steps than stages."""
     return _mx_launches(name) if name.startswith("mx") else _launches(name)
 
 
-def _mx_launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
+def _mx_launches(name: str) -> list[tuple[AnyProblem, int]]:
     entry = KERNELS[name]
     tile, size = entry.tile, (entry.tile.rows + 8, entry.tile.columns + 140)
-    found: list[tuple[Problem | MxProblem, int]] = []
+    weights_alone = entry.facts["scales"] == "mx_weights"
+    mx_problem = random_weight_problem if weights_alone else random_mx_problem
+    found: list[tuple[AnyProblem, int]] = []
     for out in TYPES:
         found.append((mx_problem(entry, (40, 70, 32), out), 1))
         for kind in TYPES:
@@ -84,11 +97,11 @@ def _mx_launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
     return found
 
 
-def _launches(name: str) -> list[tuple[Problem | MxProblem, int]]:
+def _launches(name: str) -> list[tuple[AnyProblem, int]]:
     entry = KERNELS[name]
     tile, bias = entry.tile, torch.bfloat16
     size = (tile.rows + 8, tile.columns + 140)
-    found: list[tuple[Problem | MxProblem, int]] = []
+    found: list[tuple[AnyProblem, int]] = []
     for out in TYPES:
         for scales in ("both", "none"):
             found.append((random_problem(entry, (40, 70, 20), out, scales), 1))
@@ -155,7 +168,9 @@ def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "entry", [e for e in family("gemm") if e.facts["a"] == "bf16"], ids=lambda entry: entry.name
+    "entry",
+    [e for e in family("gemm") if e.facts["a"] == "bf16" and e.facts["scales"] != "mx_weights"],
+    ids=lambda entry: entry.name,
 )
 def test_in_fp16_it_is_the_same(entry: KernelEntry) -> None:
     """All instructions are equal except for the names of types."""
