@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from hk_backend.devices import Device, device_for
+from hk_backend.ops.linear_codes import check_codes, codes_of_a_row, scales_of_a_row
 from hk_backend.ops.linear_envelope import limits
 from hk_backend.ops.registry import declare, define, watched
 from hk_backend.ops.rotation import rotation_fault
@@ -35,13 +36,14 @@ def linear(
         x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
             of the weight if that is bf16, fp16 or fp32. It is rotated and rounded first as
             `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do. With
-            `x_scales` it holds codes in the dtype of the weight's codes instead.
+            `x_scales` it holds what these two return, rotated if the weight is: FP8 codes, or
+            `[..., K * bits / 8]` codes of the MX format that activations are rounded to.
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
         out_dtype: bfloat16, float16 or float32. Required if x holds codes; default: that of x.
         x_scales: float32 scales of the FP8 codes in x; they replace a static scale of the weight.
             If `weight.activations` is "token" or "tensor": one number or `[..., 1]`;
-            "token_block": `[..., ceil(K / 128)]`.
+            "token_block": `[..., ceil(K / 128)]`. Of MX codes: e8m0, uint8 `[..., K / 32]`.
 
     Returns:
         `[..., N]` in `out_dtype`. A row of x that holds an infinity or NaN and is quantised
@@ -121,13 +123,13 @@ def _checked(
     """Checks a call, and returns the device's arguments."""
     _check(x, weight, bias, out_dtype, x_scales)
     check_packed(weight, device)
-    rows = x if x.dim() == 2 else x.reshape(-1, weight.k)
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     out = torch.empty((rows.shape[0], weight.n), dtype=out_dtype, device=x.device)
     bias = None if bias is None else bias.contiguous()
     if x_scales is not None:
-        x_scales = x_scales.reshape(-1, _scales_of_a_row(weight)).contiguous()
+        x_scales = x_scales.reshape(-1, scales_of_a_row(weight)).contiguous()
     return LinearArguments(rows, weight, bias, out, x_scales)
 
 
@@ -139,10 +141,11 @@ def _check(
     x_scales: torch.Tensor | None,
 ) -> None:
     format = FORMATS[weight.format]
-    if x.dim() < 1 or x.shape[-1] != weight.k:
-        bad("x", tuple(x.shape), f"the shape [..., {weight.k}]")
+    columns = weight.k if x_scales is None else codes_of_a_row(weight)
+    if x.dim() < 1 or x.shape[-1] != columns:
+        bad("x", tuple(x.shape), f"the shape [..., {columns}]")
     if x_scales is not None:
-        _check_codes(x, x_scales, weight)
+        check_codes(x, x_scales, weight)
     elif x.dtype not in FLOAT_DTYPES:
         bad("x", x.dtype, "bfloat16, float16 or float32, or codes with x_scales")
     elif not format.is_quantised and x.dtype != format.dtype:
@@ -159,28 +162,6 @@ def _check(
             bad("bias", tuple(bias.shape), f"the shape [{weight.n}]")
         if bias.device != x.device:
             bad("bias", bias.device, f"the device of x, {x.device}")
-
-
-def _check_codes(x: torch.Tensor, x_scales: torch.Tensor, weight: PackedWeight) -> None:
-    """Checks that x is a result of `quantize_fp8` for the activations of `weight`."""
-    format = FORMATS[weight.format]
-    if not format.is_fp8 or weight.activations == "none":
-        found = f"scales with {weight.format} weights and activations {weight.activations!r}"
-        bad("x_scales", found, "None, or an FP8 weight whose activations are quantised")
-    if x.dtype != format.dtype:
-        bad("x", x.dtype, f"codes in the dtype of weight, {format.dtype}")
-    shape = [*x.shape[:-1], _scales_of_a_row(weight)]
-    by_block = weight.activations == "token_block"
-    fits = list(x_scales.shape) == shape or (not by_block and x_scales.numel() == 1)
-    if x_scales.dtype != torch.float32 or x_scales.device != x.device or not fits:
-        found = f"{x_scales.dtype} {list(x_scales.shape)} on {x_scales.device}"
-        expected = f"{shape}" if by_block else f"{shape} or [1]"
-        bad("x_scales", found, f"float32 {expected} on {x.device}")
-    check_no_grad(x_scales=x_scales)
-
-
-def _scales_of_a_row(weight: PackedWeight) -> int:
-    return -(-weight.k // FP8_BLOCK) if weight.activations == "token_block" else 1
 
 
 def check_packed(weight: PackedWeight, device: Device) -> None:

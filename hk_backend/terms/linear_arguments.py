@@ -24,8 +24,8 @@ class LinearArguments:
         bias: `[N]`, bfloat16, float16 or float32, contiguous, or None.
         out: `[M, N]`, contiguous, bfloat16, float16 or float32; written.
         x_scales: scales of x, which then holds FP8 codes `[M, K]`: float32 `[M, 1]` or `[1, 1]`
-            (per row), or `[M, ceil(K / 128)]` (per 128 of a row), any strides. None: the device
-            rounds x as the weight says.
+            (per row), or `[M, ceil(K / 128)]` (per 128 of a row), any strides. Of MX codes
+            `[M, K * bits / 8]`: e8m0 `[M, K / 32]`. None: the device rounds x as the weight says.
     """
 
     operator: ClassVar[str] = "linear"

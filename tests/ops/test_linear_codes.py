@@ -14,7 +14,8 @@ from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
 from tests.ops.linear_oracle import check_result
 from tests.ops.test_linear_on_gfx950 import SERVED
 
-QUANTISED = [kind for kind in KINDS if FORMATS[kind[0]].is_fp8 and kind[1] != "none"]
+QUANTISED = [kind for kind in KINDS if kind[1] not in ("none", "rotated")]
+MX = [kind for kind in QUANTISED if FORMATS[kind[0]].is_mx]
 ON_GFX950 = [kind for kind in SERVED if kind in QUANTISED]
 ROWS = (0, 1, 2, 7, 17, 33)
 OTHER_SCALE = torch.tensor([0.021])
@@ -23,6 +24,9 @@ OTHER_SCALE = torch.tensor([0.021])
 
 def quantised(layer: Layer, scale: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The codes and scales that another library's kernel would hand over for `layer`."""
+    format = FORMATS[layer.format].of_activations(layer.activations)
+    if format is not None and format.is_mx:
+        return reference.quantize_mx(layer.x, format.name, rotation=layer.rotation)
     given = layer.input_scale if scale is None else scale
     dtype = FORMATS[layer.format].dtype
     return reference.quantize_fp8(layer.x, layer.activations, given, dtype)
@@ -62,7 +66,32 @@ def test_scales_that_came_with_the_codes_count(kind: tuple[str, str, str], on_gf
         check_result(layer, found)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] != "token_block"])
+@pytest.mark.parametrize("kind", MX)
+@pytest.mark.parametrize("on", ["cpu", "gfx950"])
+def test_any_codes(kind: tuple[str, str, str], on: str, request: pytest.FixtureRequest) -> None:
+    """Codes that no rounding of HK's makes: small numbers beside large scales, and a scale of NaN.
+    They are taken as they are."""
+    if on == "gfx950":
+        request.getfixturevalue("on_gfx950")
+    layer = make(Case(*kind, m=9, n=40, k=160))
+    format = FORMATS[layer.format].of_activations(layer.activations)
+    assert format is not None
+    random = torch.Generator().manual_seed(3)
+    codes = torch.randint(256, (9, 160 * format.bits // 8), generator=random, dtype=torch.uint8)
+    if format.has_nan_code:
+        codes = codes.masked_fill(codes & 0x7F == 0x7F, 0x77)  # 240, which 448 is not a power from
+    scales = torch.randint(120, 134, (9, 5), generator=random, dtype=torch.uint8)
+    values = reference.dequantize(codes.view(format.dtype), format.name, scales)
+    scales[4, 2] = 0xFF
+    found = run(layer, codes.view(format.dtype), scales)
+    assert found[4].isnan().all()
+    exact = replace(layer, x=values.float(), activations="none", rotation=0)
+    rest = [row for row in range(9) if row != 4]
+    exact = replace(exact, x=exact.x[rest], out_dtype=layer.out_dtype or layer.x.dtype)
+    check_result(exact, found[rest])
+
+
+@pytest.mark.parametrize("kind", [k for k in ON_GFX950 if k[1] in ("token", "tensor")])
 def test_scales_of_rows_or_of_all(kind: tuple[str, str, str], on_gfx950: None) -> None:
     """Kernels that round before the operator need not do as it would."""
     layer = make(Case(*kind, m=9, out_dtype=torch.bfloat16))

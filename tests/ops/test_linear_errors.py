@@ -58,6 +58,24 @@ CODE_ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+MX_CODES, MX_SCALES = torch.zeros(3, 72, dtype=torch.uint8), torch.full((3, 3), 127).byte()
+MX_ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "codes of 4 bits": ({"x": MX_CODES[:, :48]}, r"x: \(3, 48\)", r"\[..., 72\]"),
+    "signed": ({"x": MX_CODES.view(torch.int8)}, "x: torch.int8", "mxfp6_e2m3, torch.uint8"),
+    "one scale": ({"x_scales": MX_SCALES[:1, :1]}, r"x_scales: .* \[1, 1\]", r"uint8 \[3, 3\]"),
+    "in float32": ({"x_scales": MX_SCALES.float()}, "x_scales: torch.float32", "torch.uint8"),
+}
+
+
+@pytest.mark.parametrize(("changes", "found", "valid"), MX_ERRORS.values(), ids=MX_ERRORS)
+def test_errors_of_mx_codes(changes: dict[str, Any], found: str, valid: str) -> None:
+    arguments: dict[str, Any] = {"x": MX_CODES, "x_scales": MX_SCALES, "out_dtype": torch.bfloat16}
+    packed = make(Case("mxfp4", "mxfp6_e2m3")).pack()
+    assert linear(**arguments, weight=packed).shape == (3, packed.n)
+    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
+        linear(**arguments | changes, weight=packed)
+
+
 @pytest.fixture
 def weight() -> PackedWeight:
     return pack_weight(torch.ones(4, 16), "fp32")
@@ -81,10 +99,11 @@ def test_errors(
 
 
 @pytest.mark.parametrize(
-    "case", [Case("fp8_e4m3fn", "none", "channel"), Case("bf16"), Case("mxfp8", "mx")], ids=str
+    "case", [Case("fp8_e4m3fn", "none", "channel"), Case("bf16"), Case("mxfp8")], ids=str
 )
-def test_a_weight_whose_activations_are_not_fp8(case: Case) -> None:
-    with pytest.raises(ValueError, match=r"^x_scales: scales with .* expected None, or an FP8"):
+def test_a_weight_whose_activations_are_not_rounded(case: Case) -> None:
+    why = r"^x_scales: scales with .* expected None, or a weight whose activations are quantised"
+    with pytest.raises(ValueError, match=why):
         linear(CODES, make(case).pack(), None, torch.bfloat16, ROW_SCALES)
 
 

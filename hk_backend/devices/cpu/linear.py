@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from hk_backend.devices.cpu.extension import Extension, address
 from hk_backend.devices.cpu.prepared_linear import PreparedLinear
+from hk_backend.reference import dequantize
 from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import PackedWeight
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, ROTATED
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, ROTATED, Format
 
 
 def run(on: Extension, of: LinearArguments) -> None:
     x, weight, bias, out = of.x, of.weight, of.bias, of.out
     activations, input_scale = weight.activations, weight.input_scale
     if of.x_scales is not None:
-        x, activations, input_scale = values_of(x, of.x_scales), "none", None
+        x, activations, input_scale = values_of(x, of.x_scales, weight.x_format), "none", None
+        weight = replace(weight, rotation=0)  # codes are of rotated values already
     isa, *kind = kind_of(on, weight, activations)
     on.kernels.linear(
         isa,
@@ -60,8 +63,15 @@ def kind_of(on: Extension, weight: PackedWeight, activations: str) -> tuple[Any,
     return on.isa, on.formats[format.name], on.activations[rounding], x_format, weight.rotation
 
 
-def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Float32 values of FP8 codes `[M, K]` with scales `[M or 1, 1]` or `[M, ceil(K / 128)]`."""
+def values_of(
+    codes: torch.Tensor, scales: torch.Tensor, format: Format | None = None
+) -> torch.Tensor:
+    """Float32 values of FP8 codes `[M, K]` with scales `[M or 1, 1]` or `[M, ceil(K / 128)]`.
+
+    Of codes in an MX `format` `[M, K * bits / 8]`: with e8m0 scales `[M, K / 32]`.
+    """
+    if format is not None and format.is_mx:
+        return dequantize(codes, format.name, scales).float()
     if scales.shape[1] > 1:
         scales = scales.repeat_interleave(FP8_BLOCK, 1)[:, : codes.shape[1]]
     return codes.float() * scales

@@ -117,7 +117,7 @@ def _launches(
 ) -> tuple[list[KernelCall], list[torch.Tensor], torch.Tensor | None]:
     """The launches of a call, the tensors that they write for each other, and x's scales."""
     if quantise is None:
-        ready = [gpus.ready(OPERATOR, of)]
+        ready = [gpus.ready(OPERATOR, operands.in_kernels_order(of))]
         return [call for call in ready if call is not None], [], of.x_scales
     given = isinstance(quantise, QuantizeFp8Arguments) and not quantise.dynamic
     made = [quantise.codes] if given else [quantise.codes, quantise.scales]
@@ -167,6 +167,8 @@ def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: 
 def reads_in_place(of: LinearArguments) -> bool:
     """Whether the kernels read all tensors of a call in place, and the launcher repeats it."""
     if any(t is not None and t.data_ptr() % ALIGNMENT for t in of.tensors().values()):
+        return False
+    if operands.arrives_in_mx(of):
         return False
     format = None if of.x_scales is not None else of.weight.x_format
     by_elements = format is not None and format.is_fp8  # as the FP8 quantiser reads x if need be

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from hk_backend.devices.hip import mx_layout
@@ -11,6 +13,7 @@ from hk_backend.devices.hip.weight_layout import FORMATS_OF
 from hk_backend.kernels import Catalogue
 from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import PackedWeight
+from hk_backend.terms.weight_format import FORMATS
 
 ROW_BYTES = 2**23
 """Exclusive bound of the bytes from one row to the next."""
@@ -57,10 +60,13 @@ def _of_rows(of: LinearArguments, by_block: bool) -> Parts:
     x, x_scales, weight = rows_of_16_bytes(of.x), of.x_scales, of.weight
     if x_scales is not None and not by_block:
         x_scales = x_scales.contiguous()
-    optional = {"a_scale": x_scales, "b_block_scale": weight.block_scales}
+    data, of_weights = weight.data, weight.block_scales
+    if FORMATS[weight.format].is_mx:
+        data, of_weights = _codes_and_scales(weight)
+    optional = {"a_scale": x_scales, "b_block_scale": of_weights}
     tensors = {name: tensor for name, tensor in optional.items() if tensor is not None}
     row = x.stride(0) if x.shape[0] > 1 else weight.k
-    return {"a": x, "b": weight.data, **tensors}, {"a_row": row, **_scale_strides(x_scales)}
+    return {"a": x, "b": data, **tensors}, {"a_row": row, **_scale_strides(x_scales)}
 
 
 def _of_mx(of: LinearArguments) -> Parts:
@@ -86,6 +92,22 @@ def _scale_strides(scales: torch.Tensor | None) -> dict[str, float]:
         for length, stride in zip(scales.shape, scales.stride(), strict=True)
     )
     return dict(zip(NO_STRIDES, strides, strict=True))
+
+
+def arrives_in_mx(of: LinearArguments) -> bool:
+    """Whether x arrives as rows of MX codes, which kernels do not read as they lie."""
+    is_mx = of.weight.x_format is not None and of.weight.x_format.is_mx
+    return is_mx and of.x_scales is not None and of.x.dim() == 2
+
+
+def in_kernels_order(of: LinearArguments) -> LinearArguments:
+    """The same product, with x in the kernels' order if it arrives in an MX format."""
+    if not arrives_in_mx(of):
+        return of
+    assert of.weight.x_format is not None
+    assert of.x_scales is not None
+    codes = mx_layout.packed_codes(of.x.view(torch.uint8), of.weight.x_format.name)
+    return replace(of, x=codes, x_scales=mx_layout.packed_scales(of.x_scales))
 
 
 def has_rows_of_16_bytes(x: torch.Tensor) -> bool:

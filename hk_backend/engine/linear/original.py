@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend.ops import pack_weight
-from hk_backend.reference import dequantize_rows, linear
+from hk_backend.reference import dequantize, dequantize_rows, linear
 from hk_backend.terms.packed_weight import PackedWeight
-from hk_backend.terms.weight_format import FP8_BLOCK
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 REFERENCE_ROWS = 8 * FP8_BLOCK
 """Output features that the reference computes at once, to bound its memory."""
@@ -55,8 +55,10 @@ class Original:
     ) -> torch.Tensor:
         """The reference's output, a few output features at a time, as it computes in float64."""
         activations, input_scale = self.activations, self.input_scale
+        rotation = self.rotation
         if x_scales is not None:
-            x, activations, input_scale = dequantize_rows(x, x_scales), "none", None
+            x, activations, input_scale = self._values(x, x_scales), "none", None
+            rotation = 0  # the codes are of rotated values already
         parts = []
         for first in range(0, len(self.weight), REFERENCE_ROWS):
             last = min(first + REFERENCE_ROWS, len(self.weight))
@@ -69,7 +71,14 @@ class Original:
                 activations=activations,
                 input_scale=input_scale,
                 bias=None if bias is None else bias[first:last],
-                rotation=self.rotation,
+                rotation=rotation,
             )
             parts.append(part.to(dtype))
         return torch.cat(parts, dim=-1)
+
+    def _values(self, x: torch.Tensor, x_scales: torch.Tensor) -> torch.Tensor:
+        """Values of activations that arrive as codes."""
+        format = FORMATS[self.format].of_activations(self.activations)
+        if format is not None and format.is_mx:
+            return dequantize(x, format.name, x_scales)
+        return dequantize_rows(x, x_scales)
