@@ -123,7 +123,10 @@ SAID = (
     "The error of ratios is unknown."
 )
 """Note above the tables."""
-FORMATS = ("bf16", "fp8_channel", "fp8_block", "mxfp4", "mxfp4_mxfp6_e2m3", "mxfp6_e2m3", "mxfp8")
+FORMATS = (
+    *("bf16", "fp8_channel", "fp8_block"),
+    *("mxfp4", "mxfp4_mxfp6_e2m3", "mxfp6_e2m3", "mxfp8", "mxfp4_weight_only"),
+)
 ROWS = (1, 16, 64, 256, 512, 1024, 2048, 8192)
 LAUNCH_US, RATE_SHARE, BYTES_PER_US = 4.0, 0.75, 5.85e6
 """A layer's goal: microseconds of a launch, share of the rate at 8192^3, bytes of HBM per us."""

@@ -17,8 +17,13 @@ class Operands(NamedTuple):
     scales: str
 
     @property
-    def is_mx(self) -> bool:
-        """Whether both sides hold packed codes, with a scale for each 32 along the depth."""
+    def weights_are_mx(self) -> bool:
+        """Whether weights hold packed codes, with a scale for each 32 along the depth."""
+        return self.scales in ("mx", "mx_weights")
+
+    @property
+    def activations_are_mx(self) -> bool:
+        """Whether activations do, too."""
         return self.scales == "mx"
 
     @property
@@ -45,10 +50,14 @@ LAYERS: Mapping[str, Operands] = {
     "mxfp6_e2m3": Operands("e2m3", "e2m3", "mx"),
     "mxfp6_e3m2": Operands("e3m2", "e3m2", "mx"),
     "mxfp8": Operands("e4m3", "e4m3", "mx"),
+    "mxfp4_weight_only": Operands("bf16", "e2m1", "mx_weights"),
+    "mxfp6_e2m3_weight_only": Operands("bf16", "e2m3", "mx_weights"),
+    "mxfp6_e3m2_weight_only": Operands("bf16", "e3m2", "mx_weights"),
+    "mxfp8_weight_only": Operands("bf16", "e4m3", "mx_weights"),
 }
 """Operands by kind of layer. `fp8_channel` has scales per token and per channel, `fp8_tensor` one
-scale of each. `fp8_block` has scales per 128 channels and per 128x128, and `fp8_weight_only` leaves
-activations unquantized. A name of two MX formats is that of the weights, then of the
+scale of each. `fp8_block` has scales per 128 channels and per 128x128, and a `weight_only` layer
+leaves activations unquantized. A name of two MX formats is that of the weights, then of the
 activations."""
 
 

@@ -88,7 +88,7 @@ def _row_bytes(entry: KernelEntry) -> tuple[int, int]:
     16-bit rows beside FP8 weights have 256. By the timing model the planner then chooses worse.
     """
     operands = operands_of(entry)
-    if not operands.is_mx:
+    if not operands.weights_are_mx:
         return STEP_BYTES, STEP_BYTES
     of_a, of_b = operands.bits
     return entry.tile.depth * of_a // 8, entry.tile.depth * of_b // 8

@@ -19,11 +19,7 @@ SERVED = (
     ("bf16", "none", "none"),
     ("fp16", "none", "none"),
     *(kind for kind in KINDS if kind[0] == "fp8_e4m3fn"),
-    *(
-        (format, activations, scales)
-        for format, activations, scales in KINDS
-        if FORMATS[format].is_mx and FORMATS[format].of_activations(activations)
-    ),
+    *(kind for kind in KINDS if FORMATS[kind[0]].is_mx and kind[1] != "rotated"),
 )
 """(format, activations, kind of weight scale) that have kernels."""
 ROWS = (1, 2, 7, 17, 33, 70)

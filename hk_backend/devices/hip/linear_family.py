@@ -19,6 +19,8 @@ ELEMENTS = {
 """Names of dtypes in the kernels' facts."""
 TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 """Numbers of dtypes in `hk::GemmType`."""
+ROTATES_ALONE = "rotated"
+"""Activations that are rotated and not rounded: no kernel of this device does that."""
 ALIGNMENT = 16
 """Alignment of every row, in bytes."""
 
@@ -34,7 +36,7 @@ def find(request: LinearRequest, kernels: Catalogue) -> Family | Verdict:
     if request.k % whole:
         return refused(f"K = {request.k} is not a multiple of {whole}, 16 bytes of a row")
     found = of_request(request, kernels)
-    if not found:
+    if not found or request.activations == ROTATES_ALONE:
         how = f"activations {request.activations!r}" if FORMATS[request.format].is_mx else "x"
         a = f"{how} in {request.dtype}" if request.x_format is None else how
         return refused(f"{kernels.arch} has no kernels for {a} with {request.format} weights")
@@ -62,8 +64,9 @@ def family_of(
 def operands_of(format: str, x: torch.dtype | Format, by_block: bool = False) -> Operands:
     """The operands of the kernels of `family_of`, whether there are any or not."""
     if FORMATS[format].is_mx:
-        of_x = MX_ELEMENTS.get(x.name) if isinstance(x, Format) else ELEMENTS.get(x)
-        return Operands(of_x or "", MX_ELEMENTS[format], "mx")
+        if isinstance(x, Format):
+            return Operands(MX_ELEMENTS.get(x.name, ""), MX_ELEMENTS[format], "mx")
+        return Operands(ELEMENTS.get(x, ""), MX_ELEMENTS[format], "mx_weights")
     dtype = x.dtype if isinstance(x, Format) else x
     scales = "blocks" if by_block else "vectors"
     return Operands(ELEMENTS.get(dtype, ""), ELEMENTS[FORMATS[format].dtype], scales)

@@ -22,26 +22,34 @@ PROBLEM = (75, 88, 224)
 
 def problem_of(kernel: KernelEntry) -> Problem:
     """A product of fixed random numbers, with scales of every kind that `kernel` reads."""
-    return _of_mx(kernel) if operands_of(kernel).is_mx else _of_rows(kernel)
+    return _of_mx(kernel) if operands_of(kernel).weights_are_mx else _of_rows(kernel)
+
+
+MX_NAMES = {element: name for name, element in MX_ELEMENTS.items()}
+"""Names of MX formats, by those of their elements in the kernels' facts."""
 
 
 def _of_mx(kernel: KernelEntry) -> Problem:
-    """A product of numbers that were rounded to the kernel's formats."""
+    """A product of numbers that were rounded to the kernel's formats, or of bf16 activations."""
     m, n, k = PROBLEM
-    formats = {element: name for name, element in MX_ELEMENTS.items()}
-    of_x, format = (formats[str(kernel.facts[of])] for of in "ab")
+    operands = operands_of(kernel)
+    format = MX_NAMES[operands.weights]
     random = torch.Generator().manual_seed(0)
     x, w = (torch.randn(rows, k, generator=random) for rows in (m, n))
-    (x_codes, x_scales), (codes, scales) = (
-        reference.quantize_mx(values, name) for values, name in ((x, of_x), (w, format))
-    )
-    same = of_x == format
-    weight = _packed(codes, format, "mx" if same else of_x, kernel, scales=scales)
+    codes, scales = reference.quantize_mx(w, format)
+    of_w = reference.dequantize(codes, format, scales).T
     out = torch.full((m, n), torch.nan, dtype=torch.bfloat16)
-    rounded = reference.dequantize(x_codes, of_x, x_scales)
-    exact = rounded @ reference.dequantize(codes, format, scales).T
-    packed = mx_layout.packed_codes(x_codes.view(torch.uint8), of_x)
-    arguments = LinearArguments(packed, weight, None, out, mx_layout.packed_scales(x_scales))
+    activations, of_x, x_scales = "none", x.bfloat16(), None
+    exact = of_x.to(of_w.dtype) @ of_w
+    if operands.activations_are_mx:
+        x_format = MX_NAMES[operands.activations]
+        activations = "mx" if x_format == format else x_format
+        x_codes, row_scales = reference.quantize_mx(x, x_format)
+        of_x = mx_layout.packed_codes(x_codes.view(torch.uint8), x_format)
+        x_scales = mx_layout.packed_scales(row_scales)
+        exact = reference.dequantize(x_codes, x_format, row_scales) @ of_w
+    weight = _packed(codes, format, activations, kernel, scales=scales)
+    arguments = LinearArguments(of_x, weight, None, out, x_scales)
     return Problem(arguments, {"out": (exact, largest_error)}, tolerance(out.dtype))
 
 

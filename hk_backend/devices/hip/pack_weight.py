@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.linear import workspace_bytes
-from hk_backend.devices.hip.linear_family import family_of
+from hk_backend.devices.hip.linear_family import ROTATES_ALONE, family_of
 from hk_backend.devices.hip.operator import Gpus, HipOperator
 from hk_backend.devices.hip.weight_layout import pack
 from hk_backend.terms.linear_arguments import PackWeightArguments
@@ -16,8 +18,10 @@ class PackWeight(HipOperator):
 
     def run(self, arguments: PackWeightArguments, gpus: Gpus) -> None:
         of, arch = arguments, gpus.catalogue.arch
-        x = FORMATS[of.format].of_activations(of.activations)
-        if FORMATS[of.format].is_mx and (x is None or not family_of(gpus.catalogue, of.format, x)):
+        x = FORMATS[of.format].of_activations(of.activations) or torch.bfloat16
+        rotates_alone = of.activations == ROTATES_ALONE
+        is_there = not rotates_alone and family_of(gpus.catalogue, of.format, x)
+        if FORMATS[of.format].is_mx and not is_there:
             layer = f"{of.format} weights with activations {of.activations!r}"
             raise DeviceError(f"{layer}: no such kernels for {arch} yet")
         pack(of)

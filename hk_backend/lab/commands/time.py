@@ -81,7 +81,7 @@ FormatName = Annotated[
     str,
     typer.Option(
         "--format",
-        help="For --explain gemm: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
+        help="For --explain gemm: bf16, fp8_block, mxfp4, mxfp4_weight_only; others list all.",
     ),
 ]
 HeadSize = Annotated[int, typer.Option(help="For --explain attention: 64, 128 or 256.")]

@@ -28,7 +28,7 @@ Shapes = Annotated[
 ]
 Formats = Annotated[
     str,
-    typer.Option(help="Any of bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only."),
+    typer.Option(help="Such as bf16, fp8_block, mxfp4, mxfp4_weight_only; other words list all."),
 ]
 Tokens = Annotated[str, typer.Option(help="Rows of the activations.")]
 Candidates = Annotated[

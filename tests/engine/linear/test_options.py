@@ -189,6 +189,7 @@ CASES = {
     "fp8_channel": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "token", "channel"),
     "fp8_block": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "token_block", "block"),
     "fp8_weight_only": LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", N, K, "none", "channel"),
+    "mxfp4_weight_only": LinearRequest("cpu", torch.bfloat16, "mxfp4", N, K),
 }
 
 

@@ -230,9 +230,9 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.logits_processor._compute_lm_head(x, model.lm_head)
 
 
-def head_requested_by(config: dict[str, Any]) -> Head:
+def head_requested_by(config: dict[str, Any], dtype: torch.dtype = torch.bfloat16) -> Head:
     hf_config = SimpleNamespace(quantization_config=deepcopy(config))
-    facts = {"vocab_size": 300, "hidden_size": 96, "dtype": torch.bfloat16}
+    facts = {"vocab_size": 300, "hidden_size": 96, "dtype": dtype}
     return head.head_requested_by(SimpleNamespace(hf_config=hf_config, **facts), "cpu")
 
 

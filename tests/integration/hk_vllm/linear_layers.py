@@ -288,13 +288,13 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.lm_head.quant_method.apply(model.lm_head, x)
 
 
-def head_requested_by(config: dict[str, Any]) -> Head:
+def head_requested_by(config: dict[str, Any], dtype: torch.dtype = torch.bfloat16) -> Head:
     from hk_vllm.linear import head
 
     model_config = SimpleNamespace(
         quantization=config["quant_method"],
         hf_config=SimpleNamespace(quantization_config=deepcopy(config)),
-        dtype=torch.bfloat16,
+        dtype=dtype,
         get_vocab_size=lambda: 300,
         get_hidden_size=lambda: 96,
     )

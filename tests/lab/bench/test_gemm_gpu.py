@@ -80,7 +80,8 @@ def test_what_is_timed_are_the_launches_of_a_layer(
 
 def weight_bytes(of: Operands) -> int:
     codes = -(-N // 16) * 16 * K * of.bits[1] // 8
-    return codes + (-(-N // 32) * K if of.is_mx else 0)  # a scale of 32 elements for each 32 rows
+    scales = -(-N // 32) * K if of.weights_are_mx else 0  # one of 32 elements, for each 32 rows
+    return codes + scales
 
 
 class PretendedCuda:

@@ -128,7 +128,7 @@ class Gpu:
         return replace(arguments, x=quantise.codes, x_scales=quantise.scales)
 
     def _weight(self, of: Operands, n: int, k: int, target: torch.device) -> PackedWeight:
-        if of.is_mx:
+        if of.weights_are_mx:
             return self._mx_weight(of, n, k, target)
         format = FORMATS[of.weights]
         rounding = "token_block" if of.scales == "blocks" else "token"
@@ -143,8 +143,8 @@ class Gpu:
 
     def _mx_weight(self, of: Operands, n: int, k: int, target: torch.device) -> PackedWeight:
         names = {element: name for name, element in MX_ELEMENTS.items()}
-        format, x = names[of.weights], names[of.activations]
-        activations = "mx" if x == format else x
+        format, x = names[of.weights], names.get(of.activations, "none")
+        activations = "mx" if x == format and of.activations_are_mx else x
         codes, scales = reference.quantize_mx(torch.randn(n, k), format)
         codes, scales = codes.to(target), scales.to(target)
         data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)

@@ -45,7 +45,8 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
     operands = operands_of(entry)
     a_bits, b_bits = operands.bits
-    a_row, b_row = (row_bytes(k, bits, operands.is_mx) for bits in operands.bits)
+    a_row = row_bytes(k, a_bits, operands.activations_are_mx)
+    b_row = row_bytes(k, b_bits, operands.weights_are_mx)
     columns = -(-n // entry.tile.columns)
     tiles = -(-m // entry.tile.rows) * columns
     arrived = buffers.zeros((tiles,), np.uint32)
@@ -55,9 +56,12 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     last = {tiles - 1 - tile for tile in first if tile < tiles} if splits > 1 else set[int]()
     arrived[list(last)] = splits - 1
     arrays = {
-        "a": buffers.zeros((-(-m // 16) * 16 if operands.is_mx else m, a_row), np.uint8),
+        "a": buffers.zeros(
+            (-(-m // 16) * 16 if operands.activations_are_mx else m, a_row), np.uint8
+        ),
         "b": buffers.zeros(
-            (-(-n // 16) * 16, b_row if operands.is_mx else -(-b_row // 128) * 128), np.uint8
+            (-(-n // 16) * 16, b_row if operands.weights_are_mx else -(-b_row // 128) * 128),
+            np.uint8,
         ),
         "c": buffers.zeros((m, -(-n // 8) * 8), np.uint16),
         "partial": buffers.zeros(
@@ -65,8 +69,9 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         ),
         "arrived": arrived,
     }
-    if operands.is_mx:
+    if operands.activations_are_mx:
         arrays["a_scale"] = scale_words(m, k)
+    if operands.weights_are_mx:
         arrays["b_block_scale"] = scale_words(n, k)
     if operands.scales == "blocks":
         steps = -(-k // SCALE_BLOCK)

@@ -20,7 +20,9 @@ from tests.integration.adapter import LINEAR
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
     DEVICES,
+    GFX950,
     on_devices,
+    on_gfx950,
     unserved,
 )
 from tests.integration.shared.linear.layers import check_shards, layer_of
@@ -36,6 +38,7 @@ from tests.integration.shared.linear.named_tensors import (
 from tests.ops.linear_cases import Layer
 
 pytestmark = pytest.mark.usefixtures("linear_route")
+FP16 = torch.float16
 
 
 @on_devices
@@ -66,14 +69,24 @@ def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
         check_shards(shards, out)
 
 
-def refusal(scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
+def refusal(
+    scheme: Scheme, caplog: pytest.LogCaptureFixture, dtype: torch.dtype = torch.bfloat16
+) -> str:
     """Why HK does not serve the layer. The engine may have a kernel of its own for it, or stop."""
     try:
-        layer = LINEAR.merged(LINEAR.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
+        layer = LINEAR.merged(LINEAR.config_of(scheme.config), dtype, K, WIDTHS)
     except Exception as error:
         return f"{error}\n{caplog.text}"
     assert not is_attached(layer)
     return LINEAR.why_left(layer)
+
+
+@on_gfx950
+@pytest.mark.parametrize("name", [name for name in LAYERS if unserved(GFX950, LAYERS[name], FP16)])
+def test_mx_weights_alone_in_float16(
+    device: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert re.search(unserved(device, LAYERS[name], FP16), refusal(LAYERS[name], caplog, FP16))
 
 
 @on_devices

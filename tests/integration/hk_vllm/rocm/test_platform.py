@@ -128,10 +128,9 @@ def test_who_computes_a_layer(machine: Machine, name: str) -> None:
     stock, found = (found_on(machine)[phase]["layers"][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, checkpoint)
     if not why:
-        weight_only = checkpoint.activations == "none"
-        of_kind = OURS_IN_MX.get(checkpoint.format) or OURS[checkpoint.scale_kind]
-        kernel = "HKWeightOnlyFp8LinearKernel" if weight_only else of_kind
-        assert found == {"kernel": kernel}
+        alone = checkpoint.activations == "none"
+        of_fp8 = "HKWeightOnlyFp8LinearKernel" if alone else OURS.get(checkpoint.scale_kind)
+        assert found == {"kernel": OURS_IN_MX.get(checkpoint.format) or of_fp8}
     elif checkpoint.rotation:
         expected = only_hk(why, checkpoint.rotation, layer="model.qkv_proj")
         assert re.match(f"(?s)RotationError: {expected}", found["error"])

@@ -76,7 +76,7 @@ class LinearEngine(Protocol):
     """Load another table into that model, as the engine updates weights."""
     logits: Callable[[Any, torch.Tensor], torch.Tensor]
     """The logits of that model's head for `x`, padding included."""
-    head_requested_by: Callable[[dict[str, Any]], Head]
+    head_requested_by: Callable[..., Head]
     """The request of a bfloat16 model with this `quantization_config` about its head, 300 x 96."""
 
     # -- models
