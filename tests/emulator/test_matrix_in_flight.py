@@ -158,7 +158,7 @@ def launch(matrix: Matrix, numbers: list[int], waits: bool) -> dict[int, set[Fou
     return found
 
 
-KINDS = {(not sparse, sparse, file) for sparse in (False, True) for file in MOVES}
+KINDS = {(True, sparse, file) for sparse in (False, True) for file in MOVES}
 """Kinds of matrix instructions: whether one is executed, whether A is sparse, and where it lies."""
 
 

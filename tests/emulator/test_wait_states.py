@@ -46,7 +46,7 @@ def test_vector_and_scalar_instructions(arch: str) -> None:
 
 
 def sources_of(name: str) -> tuple[int, int]:
-    """Registers of A and of B, and of C and of D, of one lane."""
+    """Registers of A and of B, and of C and of D, of one lane. (Sparse A has half of them.)"""
     shape = re.search(r"(\d+)x(\d+)x(\d+)", name)
     assert shape
     m, n, k = map(int, shape.groups())
@@ -151,3 +151,43 @@ def test_matrix_instructions_whose_length_depends_on_the_element_type(formats: s
         producer = f"v_mfma_f32_{shape}_f8f6f4 {operands}{formats}"
         pairs += [(producer, use) for use in USES]
     compare(pairs, "gfx950")
+
+
+def sparse(name: str, d: int, a: int = 200, b: int = 208, index: int = 224) -> str:
+    """A sparse matrix instruction with D, which accumulates, at v[d:]."""
+    inputs, outputs = sources_of(name)
+    return f"{name} {vgprs(d, outputs)}, {vgprs(a, inputs // 2)}, {vgprs(b, inputs)}, v{index}"
+
+
+def sparse_pairs(arch: str) -> list[Pair]:
+    """Each sparse instruction before every use of its result, and after what it may not outrun."""
+    pairs = []
+    for name in sorted(n for _, _, n, _ in _emulator.opcodes(arch) if n.startswith("v_smfmac_")):
+        _, outputs = sources_of(name)
+        last = 16 + outputs - 2  # overlaps the last registers of a result at v16
+        producer = sparse(name, 16)
+        pairs += [(producer, use) for use in USES]
+        for other in (producer, *(matrix(each, 16) for each in CONSUMERS[arch])):
+            pairs += [
+                (other, sparse(name, 16)),
+                (other, sparse(name, last)),
+                (other, sparse(name, 100, a=16)),
+                (other, sparse(name, 100, b=16)),
+                (other, sparse(name, 100, index=16)),
+            ]
+        for consumer in CONSUMERS[arch]:
+            pairs += [
+                (producer, matrix(consumer, 100, a=16)),
+                (producer, matrix(consumer, 16, c=16)),
+                (producer, matrix(consumer, 100, c=last)),
+                (producer, matrix(consumer, last)),
+            ]
+        pairs += [(f"v_mov_b32 v{r}, v1", sparse(name, 16)) for r in (16, 200, 208, 224)]
+        pairs += [(producer, f"v_mov_b32 v{r}, v1") for r in (200, 208, 224)]
+    return pairs
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_sparse_matrix_instructions(arch: str) -> None:
+    needed = compare(sparse_pairs(arch), arch)
+    assert {0, 2, 7 if arch == "gfx942" else 8} <= set(needed)

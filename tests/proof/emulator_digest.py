@@ -1,7 +1,8 @@
 """A digest of the emulator's sources that decide what a kernel's launch gives.
 
 An opcode's part are the statements that register it, and every definition that these reach by
-name. Everything else that runs a wave (decoding, memory, waits, hazards) is every kernel's part.
+name. Everything else that runs a wave (decoding, memory, waits, hazards) is every kernel's part,
+except statements that a condition on the beginning of the opcode's name keeps from others.
 The models of time and the HIP library decide no result.
 """
 
@@ -21,6 +22,7 @@ EMULATOR = Path(__file__).parents[2] / "csrc" / "emulator"
 COMMON = ("bindings.cpp", "checks", "loader", "machine", "memory", "isa")
 REGISTRY = "Semantics &"
 _NAME = re.compile(r"\ball ?\[(.*?)\] ?=")
+_FAMILY = re.compile(r'if \(name\.starts_with\("(v_\w+_)"\)\)[^;{}]*;\n')
 _ROW = re.compile(r'\{ ?0x[0-9a-f]+ ?, ?"(\w+)"[^{}]*\}')
 
 
@@ -65,7 +67,12 @@ class Sources:
         }
         bare = {name: meaning(text) for name, text in texts.items()}
         shared = {name: text for name, text in bare.items() if name.startswith(COMMON)}
-        self.common = digest(*(_ROW.sub("", text) for text in shared.values()))
+        self.common = digest(*(_ROW.sub("", _FAMILY.sub("", text)) for text in shared.values()))
+        self._of_families = [
+            (statement[1], statement[0])
+            for text in shared.values()
+            for statement in _FAMILY.finditer(text)
+        ]
         self._rows: dict[str, list[str]] = defaultdict(list)
         for text in shared.values():
             for row in _ROW.finditer(text):
@@ -95,6 +102,7 @@ class Sources:
     def of(self, mnemonic: str) -> tuple[str, ...]:
         """The statements and definitions of one opcode, sorted."""
         texts = set(self._rows.get(mnemonic, ()))
+        texts |= {text for family, text in self._of_families if mnemonic.startswith(family)}
         named: set[tuple[str, str]] = set()
         functions = self._registering(mnemonic)
         for function in functions:

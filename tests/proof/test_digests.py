@@ -182,11 +182,14 @@ def test_what_matters_of_a_kernel(tmp_path: Path) -> None:
 OPCODES = (
     *("v_add_f32", "v_div_fixup_f32", "v_cmp_lt_f32", "v_cmp_ge_i32", "s_cmp_lt_u32", "v_max_u32"),
     *("v_mfma_f32_32x32x16_bf16", "v_mfma_f32_32x32x16_fp8_fp8", "v_mfma_i32_32x32x16_i8"),
+    *("v_smfmac_f32_16x16x64_bf16", "v_smfmac_i32_16x16x64_i8"),
     *("s_addk_i32", "ds_read_b128", "buffer_load_dword"),
 )
-FLOAT, COMPARE, MATRIX = (
-    f"semantics/semantics_{name}.cpp" for name in ("vector_float", "vector_compare", "matrix")
+FLOAT, COMPARE, MATRIX, SPARSE = (
+    f"semantics/semantics_{name}.cpp"
+    for name in ("vector_float", "vector_compare", "matrix", "matrix_sparse")
 )
+SPARSE_OPCODES = {name for name in OPCODES if name.startswith("v_smfmac_")}
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,9 @@ FLOAT, COMPARE, MATRIX = (
         (FLOAT, "return division_fixed(a, b, c);", "return a;", {"v_div_fixup_f32"}),
         (COMPARE, "return a < b; });", "return a <= b; });", {"v_cmp_lt_f32"}),
         (MATRIX, 'add_16bit<Bf16>(all, "_bf16", arch);', "", {"v_mfma_f32_32x32x16_bf16"}),
+        (SPARSE, "add_sparse_types<I8, I8>", "", {"v_smfmac_i32_16x16x64_i8"}),
+        (SPARSE, "place / 2 * 4", "place / 2 * 2", SPARSE_OPCODES),
+        ("machine/prepared.cpp", "iter_swap(p.reads + 2", "iter_swap(p.reads", SPARSE_OPCODES),
         ("semantics/semantics_scalar.cpp", "return a < b; })", "return 0; })", {"s_cmp_lt_u32"}),
         ("isa/opcodes_vector.cpp", '"v_nop", "="', '"v_nop", "b32="', set()),
         ("memory/lds.cpp", "{", "{ ;", {"all"}),

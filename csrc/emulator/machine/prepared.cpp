@@ -126,6 +126,9 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
     p.writes_all_lanes = true;
     const MatrixShape s = matrix_shape(name);
     p.flops = 2ull * s.m * s.n * s.k * s.blocks;
+    // Half of 4:2 sparse A is there. D, which accumulates, comes before the index, as C does else.
+    if (name.starts_with("v_smfmac_")) p.flops /= 2;
+    if (name.starts_with("v_smfmac_")) std::iter_swap(p.reads + 2, p.reads + 3);
   }
   if (in.opcode->cls == Class::branch && name != "s_setpc_b64" && name != "s_swappc_b64") {
     const int64_t at = int64_t(in.pc) + in.size + 4 * int64_t(in.simm);

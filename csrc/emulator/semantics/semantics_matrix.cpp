@@ -8,42 +8,10 @@
 //     rounds: results agree within the error of f32 accumulation, not bit by bit.
 //   f8f6f4: one such chain per 32 k from 0, times the two scales, added to C in double and rounded.
 //   i32 results: modulo 2^32. f64: as f32, in f64.
-#include "semantics/matrix.hpp"
+#include "semantics/matrix_types.hpp"
 
 namespace hk::emulator::HK_ISA {
 namespace {
-
-// ---- element types: how element `part` of a register is read ----
-
-template <Format F>
-struct Narrow {
-  using Value = float;
-  static constexpr int parts = 32 / F.bits();
-  static float decode(uint32_t word, int part) {
-    return widen<F>(word >> (part * F.bits()) & ((1u << F.bits()) - 1));
-  }
-};
-using F16 = Narrow<kF16>;
-struct F32 {
-  using Value = float;
-  static constexpr int parts = 1;
-  static float decode(uint32_t word, int) { return as_float(word); }
-};
-struct Bf16 {
-  using Value = float;
-  static constexpr int parts = 2;
-  static float decode(uint32_t word, int part) {
-    return as_float(part ? word & 0xffff0000u : word << 16);
-  }
-  static Floats decode(Words words, int part) {
-    return Floats(part ? words & 0xffff0000u : words << 16);
-  }
-};
-struct I8 {
-  using Value = int32_t;
-  static constexpr int parts = 4;
-  static int32_t decode(uint32_t word, int part) { return int8_t(word >> (8 * part)); }
-};
 
 // Unpacks to [block][k][M], which for either value of `blocks` is [lane group][element][M].
 template <class T, class S>

@@ -13,6 +13,7 @@ void add_convert_narrow(Semantics&, Arch);
 void add_compare(Semantics&, Arch);
 void add_packed(Semantics&, Arch);
 void add_matrix(Semantics&, Arch);
+void add_sparse_matrix(Semantics&, Arch);
 
 void add_all(Semantics& all, Arch arch) {
   add_moves(all, arch);
@@ -25,6 +26,7 @@ void add_all(Semantics& all, Arch arch) {
   add_compare(all, arch);
   add_packed(all, arch);
   add_matrix(all, arch);
+  add_sparse_matrix(all, arch);
 }
 
 }  // namespace hk::emulator::HK_ISA
