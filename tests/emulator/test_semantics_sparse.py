@@ -125,19 +125,20 @@ def run(
         index[lane] = (other_sets & ~mask) | (own << (2 * of_a * chosen))
     wave = Wave(arch=it.arch, exec=0x5)  # SMFMAC ignores EXEC
     sgpr, vgpr = wave.arrays()
-    for at, lanes in ((0, a_lanes), (16, b_lanes)):
-        rows = it.registers(lanes)
+    for at, elements in ((0, a_lanes), (16, b_lanes)):
+        rows = it.registers(elements)
         vgpr[at : at + len(rows)] = rows
     vgpr[40] = index
-    lane = np.arange(LANES)
-    for r in range(m * m // LANES):
-        vgpr[64 + r] = c[256 // m * (r // 4) + lane // m * 4 + r % 4, lane % m].view(np.uint32)
+    lanes = np.arange(LANES)
+    rows_of_d = [256 // m * (r // 4) + lanes // m * 4 + r % 4 for r in range(m * m // LANES)]
+    for r, row in enumerate(rows_of_d):
+        vgpr[64 + r] = c[row, lanes % m].view(np.uint32)
     operands: list[tuple[object, ...]] = [("v", 0), ("v", 16), ("v", 40), ("v", 64)]
     fields = {"cbsz": cbsz, "abid": abid}
     result = execute(it.name, it.arch, sgpr, vgpr, operands, wave.mode, fields).vgpr
     d = np.zeros_like(c)
-    for r in range(m * m // LANES):
-        d[256 // m * (r // 4) + lane // m * 4 + r % 4, lane % m] = result[64 + r].view(c.dtype)
+    for r, row in enumerate(rows_of_d):
+        d[row, lanes % m] = result[64 + r].view(c.dtype)
     return d
 
 
