@@ -20,7 +20,7 @@ FORMAT = re.compile(r"\b(?:cbsz|blgp):(\d)")
 """An operand's format in the text of an f8f6f4 instruction; without one it is FP8, format 0."""
 LARGEST_8_BIT = 1
 """The last number of an 8-bit format: fp8 and bf8; fp6, bf6 and fp4 follow."""
-MATRIX = re.compile(r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)_?(.*)")
+MATRIX = re.compile(r"v_(?:mfma_(?:scale_)?|smfmac_)[a-z]+\d+_(\d+)x(\d+)x(\d+)_?(.*)")
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,13 @@ def is_matrix(instruction: Instruction) -> bool:
 
 
 def matrix_flops(instruction: Instruction) -> int:
-    """FLOPs that a matrix instruction of one wave performs; 0 for any other instruction."""
+    """FLOPs that a matrix instruction of one wave performs; 0 for any other instruction.
+
+    With a sparse operand, of which half is there, it multiplies half of its depth.
+    """
     found = MATRIX.match(instruction.mnemonic)
-    return 2 * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
+    terms = 1 if instruction.mnemonic.startswith("v_smfmac_") else 2
+    return terms * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
 
 
 def has_8_bit_operand(instruction: Instruction) -> bool:

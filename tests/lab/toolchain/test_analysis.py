@@ -166,6 +166,8 @@ def test_loops_of_a_nest() -> None:
         ("v_mfma_f32_32x32x16_f16 v[0:15], v[16:19], v[20:23], 0", 32768, 32),
         ("v_mfma_f32_32x32x8_bf16 v[0:15], v[16:17], v[20:21], 0", 16384, 32),
         ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0", 65536, 32),
+        ("v_smfmac_f32_16x16x64_bf16 v[0:3], v[4:7], v[8:15], v16", 16384, 16),
+        ("v_smfmac_f32_32x32x64_fp8_fp8 v[0:15], v[16:19], v[20:27], v28", 65536, 32),
         ("v_pk_mul_f32 v[0:1], v[2:3], v[4:5]", 0, 0),
         ("s_add_u32 s0, s1, s2", 0, 0),
     ],
@@ -191,6 +193,8 @@ def mca(tools: Toolchain, text: str, *options: str) -> str:
         "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]",
         "v_mfma_f32_32x32x16_f16 v[0:15], v[16:19], v[20:23], v[0:15]",
         "v_mfma_f32_16x16x32_bf16 v[0:3], v[16:19], v[20:23], v[0:3]",
+        "v_smfmac_f32_16x16x64_bf16 v[0:3], v[4:7], v[8:15], v16",
+        "v_smfmac_f32_16x16x128_fp8_fp8 v[0:3], v[4:7], v[8:15], v16",
     ],
 )
 def test_costs_are_llvm_s(tools: Toolchain, text: str) -> None:
