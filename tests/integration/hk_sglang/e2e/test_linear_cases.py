@@ -52,9 +52,7 @@ HOW = How(
 SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp8-block")
 """HK's own formats, and one for each of SGLang's ways that run on a CPU."""
 ON_GFX950 = [
-    name
-    for name, scheme in SCHEMES.items()
-    if name not in UNKNOWN and not unserved(GFX950, scheme)
+    name for name, scheme in SCHEMES.items() if name not in UNKNOWN and not unserved(GFX950, scheme)
 ]
 CASES: list[Case] = [
     OnGfx950(HOW, "ct-channel-token", ranks=2),
