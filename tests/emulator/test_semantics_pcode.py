@@ -28,9 +28,9 @@ for _op, _text in tinygrad.PCODE.items():
 # Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), parts of
 # numbers and division, whose pseudo-code is wrong (test_semantics_parts), formats
 # (test_semantics_convert), lanes and registers (test_semantics_lanes), matrices
-# (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
+# (test_semantics_matrix, test_semantics_sparse), VGPR indexing (test_vgpr_indexing).
 ELSEWHERE = re.compile(
-    r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_(read|write)|v_permlane|v_swap"
+    r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_smfmac|v_(read|write)|v_permlane|v_swap"
     r"|v_cvt_scalef32|v_cvt_(pk_)?(fp8|bf8)|v_cvt_(pk_)?f32_(fp8|bf8)|v_cvt_pk_bf16|v_cvt_pkrtz|v_mad_mix"
     r"|s_set_gpr_idx|v_cvt_pk_f16|v_cvt_.*norm|v_frexp|v_cvt_off|v_cvt_pk_u8|v_bitop3"
     r"|v_rndne|v_sqrt_f32|s_.etreg|v_cvt_rpi|v_fract|v_dot2c?_f32|v_div_"
