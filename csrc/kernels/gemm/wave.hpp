@@ -25,14 +25,15 @@ class GemmWave {
   // Slots: what runs beside one matrix instruction. Reads of a part are spread over most of its
   // slots, since the LDS takes few at once. Copies are spread over half a step, since a CU takes
   // few at once, too; their slots are counted from where a step's last part begins. The other half
-  // is for the latency of the last one; more than 8 copies take half of it, too. Small tiles wait for memory most: they copy at once. So do
-  // tiles of two stages, which leave that latency a step: if a slot is long and free of scales.
-  // Lines of 6-bit codes take two reads in slots of 32 clocks: they need all slots.
+  // is for the latency of the last one; more than 8 copies of tiles take half of it, too. Small
+  // tiles wait for memory most: they copy at once. So do tiles of two stages, which leave that
+  // latency a step: if a slot is long and free of scales. Lines of 6-bit codes take two reads in
+  // slots of 32 clocks: they need all slots.
   static constexpr int kReadSlots = Format::kWordsA == 6 ? kBlocks : kBlocks * 3 / 4;
   static constexpr bool kRoomySlots = Format::kWordsA >= 8 && Format::kScales != Scales::kBlocks,
                         kCopyAtOnce = kBlocks <= 2 || (Shape::kStages == 2 && kRoomySlots);
   static constexpr int kFirstCopySlot = !kCopyAtOnce,
-                       kCopySlots = kParts * kBlocks * (kCopies > 8 ? 3 : 2) / 4;
+                       kCopySlots = kParts * kBlocks * (kCopiesA + kCopiesW > 8 ? 3 : 2) / 4;
   // Copies that start before the next step does.
   static constexpr int kEarlyCopies =
       min(kCopies, ceil_div((kBlocks - kFirstCopySlot) * kCopies, kCopySlots));
