@@ -17,8 +17,8 @@ on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
 on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
 
 NOT_ROUNDED = r"gfx950 has no kernels for activations '\w+' in torch\.\w+ with mx\w+ weights"
-"""The reason that gfx950 gives where it does not serve MX weights alone: rotated ones, and those
-beside float16, which lacks the range of MX scales."""
+"""gfx950's reason to refuse MX weights alone: they are rotated, or stand beside float16. The range
+of float16 is smaller than that of MX scales."""
 in_dtypes = pytest.mark.parametrize(
     ("device", "dtype"),
     [
