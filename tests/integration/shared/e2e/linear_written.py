@@ -14,6 +14,7 @@ from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, IN_HEAD, KEPT
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
+from hk_backend.terms.weight_format import rotated_activations
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.scheme import write
 from tests.integration.shared.e2e.compare import assert_true_answers, assert_true_logprobs
@@ -81,18 +82,7 @@ class Written(Case):
         settings = Settings(self.scheme, method="rtn", head=self.head, ignore=ignore)
         job = Job(source, made.checkpoint, settings)
         job.run()
-        stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
-        for name in job.plan.layers:
-            codes, scales = (stored[f"{name}.{part.name}"] for part in job.recipe.stored(1, 32))
-            weight = reference.dequantize(codes, job.recipe.format, scales)
-            values[f"{name}.weight"] = weight.float().contiguous()
-            how = {"activations": self.activations, "format": job.recipe.format}
-            rounding[name] = {**how, "input_scale": None}
-        if self.head != KEPT:
-            recipe = RECIPES[self.head]
-            values["lm_head.weight"] = recipe.dequantize(*recipe.quantize(values["lm_head.weight"]))
-        write(source, made.truth, values, {})
-        (made.truth / "activations.json").write_text(json.dumps(rounding))
+        write_truth(job, made, source, self.head)
         return made
 
     def check(self, served: Reader, made: Made) -> None:
@@ -100,6 +90,30 @@ class Written(Case):
         found = served(str(self)).only
         assert_all_by_hk(found)
         assert_true(self, found, made.truth, "float32")
+
+
+def write_truth(job: Job, made: Made, source: Path, head: str = KEPT) -> None:
+    """Write the truth about what `job` wrote: the values that the reference reads in it.
+
+    The job folded no rotation.
+    """
+    stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
+    rotation = job.method.rotation
+    for name in job.plan.layers:
+        codes, scales = (stored[f"{name}.{part.name}"] for part in job.recipe.stored(1, 32))
+        weight = reference.dequantize(codes, job.recipe.format, scales)
+        values[f"{name}.weight"] = weight.float().contiguous()
+        rounding[name] = {
+            "activations": rotated_activations(job.activations, rotation),
+            "rotation": rotation,
+            "format": job.recipe.format,
+            "input_scale": None,
+        }
+    if head != KEPT:
+        recipe = RECIPES[head]
+        values["lm_head.weight"] = recipe.dequantize(*recipe.quantize(values["lm_head.weight"]))
+    write(source, made.truth, values, {})
+    (made.truth / "activations.json").write_text(json.dumps(rounding))
 
 
 class HeadInSixBits(Case):
