@@ -192,10 +192,28 @@ def test_the_text_of_a_document(tmp_path: Path) -> None:
     assert "gpt, vLLM TRITON_ATTN: lds-race: why" in text
     assert "| bf16 | vLLM TRITON_ATTN | 1.50 to 3.00 |" in text
     file = tmp_path / "document.md"
-    marks = summary.MARKS[summary.engine_of(rows)]
+    ((part, _),) = summary.parts_of(rows).items()
+    marks = summary.MARKS[part]
     file.write_text(f"before\n{marks[0]}old\n{marks[1]}after\n")
     document.put_into(file, marks, text)
     assert file.read_text() == f"before\n{marks[0]}\n{text}\n\n{marks[1]}after\n"
+
+
+def test_products_of_mx_are_a_part_of_their_own_and_triton_s_lie_beside_vllm_s() -> None:
+    mx = Case("llama8b-qkv mxfp4 m16", Layer("mxfp4", 16, 64, 64))
+    stocks = ("AITER preshuffled", "Triton tl.dot_scaled", "vLLM mxfp8_linear")
+    rows = [row(2.0), *(Compared(mx, stock) for stock in stocks)]
+    parts = summary.parts_of(rows)
+    assert {part: len(of) for part, of in parts.items()} == {"vLLM": 1, "AITER MX": 1, "vLLM MX": 2}
+    assert parts.keys() <= summary.MARKS.keys()
+
+
+def test_bytes_count_codes_and_scales_once() -> None:
+    results = 2 * 16 * 96
+    assert Layer("bf16", 16, 96, 64).bytes == 2 * 112 * 64 + results
+    assert Layer("fp8_block", 16, 96, 64).bytes == 112 * 64 + results
+    assert Layer("mxfp4", 16, 96, 64).bytes == 112 * (32 + 2) + results
+    assert Layer("mxfp4_weight_only", 16, 96, 64).bytes == 2 * 16 * 64 + 96 * (32 + 2) + results
 
 
 def test_cases_are_chosen_by_words() -> None:

@@ -20,6 +20,7 @@ from hk_backend.lab.foreign.launch import Ran
 from hk_backend.lab.foreign.triton_driver import KernelFinding, TritonGpu
 from hk_backend.lab.stock import (
     aiter_kernels,
+    aiter_products,
     engines,
     fbtriton_kernels,
     flydsl_gpu,
@@ -138,6 +139,41 @@ def test_a_code_object_is_loaded_with_all_its_registers_as_plain_ones() -> None:
     assert made.vgprs == min(plain.vgprs + plain.agprs, 256)
 
 
+def test_aiter_s_scales_lie_as_lanes_read_them() -> None:
+    """32 rows by 8 scales: four neighbours of a row, 16 rows apart and 4 scales apart in a word."""
+    scales = torch.arange(40 * 16).view(40, 16)
+    made = aiter_products._shuffled(scales)
+    assert made.shape == (2, 16 * 32)
+    tiles = made.view(2, 2, 4, 16, 2, 2)
+    for row, column in ((0, 0), (17, 3), (31, 12), (39, 15)):
+        lane, half = row % 16, row % 32 // 16
+        found = tiles[row // 32, column // 8, column % 4, lane, column % 8 // 4, half]
+        assert found == scales[row, column]
+    assert not made[1].view(2, 4, 16, 2, 2)[:, :, 8:].any()
+    assert aiter_products.lacks(Layer("mxfp4", 1, 48, 256))
+    assert aiter_products.lacks(Layer("mxfp4", 1, 64, 288))
+
+
+def test_the_fastest_sample_of_workgroups_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = TritonGpu("gfx950")
+    taken: list[list[int]] = []
+
+    def time(kernel: Any, grid: Any, *rest: Any) -> Ran:
+        taken.append(list(rest[-1].samples))
+        modelled: Any = SimpleNamespace(clocks=1000 * taken[-1][1], clock_ghz=1.0)
+        return Ran("kernel", grid, (64,), modelled=modelled)
+
+    monkeypatch.setattr(gpu.gpu, "time", time)
+
+    def run(of: Any) -> torch.Tensor:
+        gpu.run(SimpleNamespace(), (20, 1, 1), 64, [], 0)  # type: ignore[arg-type]
+        return of.x
+
+    stock = StockLinear(gpu, "stock", ("bf16",), run, apart=(8, 1))
+    assert stock.microseconds(Layer("bf16", 16, 64, 64)) == 1
+    assert taken == [[0, 8, 16], [0, 1, 2, 3]]
+
+
 def test_what_a_launch_raises_reaches_the_caller_of_flydsl() -> None:
     fly = flydsl_gpu.FlyGpu(TritonGpu("gfx950"))
     junk = ctypes.create_string_buffer(b"no ELF file" * 8)
@@ -173,6 +209,21 @@ def test_aiter_is_right_on_one_tile_and_races_between_two() -> None:
     assert one.error(PROMPTS) <= 1
     with pytest.raises(KernelFinding, match=r"^lds-race"):
         attention.error(PROMPTS)
+
+
+@pytest.mark.triton
+@pytest.mark.package("amd-aiter")
+def test_aiter_s_products_are_right_in_each_of_its_default_tiles() -> None:
+    root = aiter_kernels.folder()
+    assert root is not None
+    _, *products = engines._of_aiter("gfx950", root)
+    assert [product.name for product in products] == [
+        "AITER gemm_afp4wfp4",
+        "AITER gemm_afp4wfp4, preshuffled",
+    ]
+    for product in products:
+        for m in (1, 16, 33, 70, 300):
+            assert 0 < product.error(Layer("mxfp4", m, 512, 1024)) <= 1
 
 
 @pytest.mark.package("flydsl")

@@ -1,12 +1,13 @@
 """Finds the engine that is installed, and makes it believe that it runs on an AMD GPU.
 
-Without an engine it finds a package of kernels: fbtriton, FlyDSL, or AITER's code objects.
+Without an engine it finds a package of kernels: fbtriton, FlyDSL, or AITER.
 """
 
 from __future__ import annotations
 
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 from hk_backend.lab.foreign import triton_driver
 from hk_backend.lab.foreign.triton_driver import TritonGpu
@@ -41,7 +42,7 @@ def kernels(arch: str) -> list[Stock]:
     if (root := aiter_kernels.folder()) is not None:
         if arch != aiter_kernels.ARCH:
             raise NoEngine(f"AITER's attention is taken for {aiter_kernels.ARCH} alone")
-        return [*aiter_kernels.kernels(TritonGpu(arch), root)]
+        return _of_aiter(arch, root)
     raise NoEngine(f"no kernels to compare with: install {SOURCES} in this environment")
 
 
@@ -55,19 +56,31 @@ def _is_installed(distribution: str) -> bool:
 
 
 def _of_vllm(arch: str) -> list[Stock]:
-    from hk_backend.lab.stock import vllm_attention, vllm_linear, vllm_platform
+    from hk_backend.lab.stock import dot_scaled, vllm_attention, vllm_linear, vllm_platform
 
     vllm_platform.pretend(arch)
     gpu = triton_driver.install(arch)
-    return [*vllm_attention.kernels(gpu), *vllm_linear.kernels(gpu)]
+    products = [*vllm_linear.kernels(gpu), *dot_scaled.kernels(gpu)]
+    return [*vllm_attention.kernels(gpu), *products]
 
 
 def _of_sglang(arch: str) -> list[Stock]:
-    from hk_backend.lab.stock import sglang_attention
+    from hk_backend.lab.stock import sglang_attention, sglang_linear
 
     gpu = triton_driver.install(arch)
     sglang_attention.import_kernels(arch)
-    return [*sglang_attention.kernels(gpu)]
+    return [*sglang_attention.kernels(gpu), *sglang_linear.kernels(gpu)]
+
+
+def _of_aiter(arch: str, root: Path) -> list[Stock]:
+    """AITER's attention, and its Triton products if Triton is installed, too."""
+    if find_spec("triton") is None:
+        return [*aiter_kernels.kernels(TritonGpu(arch), root)]
+    from hk_backend.lab.stock import aiter_products
+
+    gpu = triton_driver.install(arch)
+    products = aiter_products.kernels(gpu, root.parent / "aiter")
+    return [*aiter_kernels.kernels(gpu, root), *products]
 
 
 def _of_fbtriton(arch: str) -> list[Stock]:

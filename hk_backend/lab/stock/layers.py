@@ -7,9 +7,11 @@ from functools import cached_property
 
 import torch
 
-from hk_backend.ops import pack_weight, quantize_fp8
+from hk_backend.kernels.gemm_operands import LAYERS
+from hk_backend.ops import pack_weight, quantize_fp8, quantize_mx
 from hk_backend.reference.linear import dequantize
 from hk_backend.terms.packed_weight import PackedWeight
+from hk_backend.terms.weight_format import MX_BLOCK
 
 MOST_ERROR = 2.0**-8
 """Most error, in units of the sum of absolute products: the result is rounded to bf16, 2^-9."""
@@ -20,7 +22,18 @@ GRANULARITIES = {
     "fp8_block": ("token_block", "block"),
 }
 """Elements that share a scale: of the activations, and of the weight."""
-FORMATS = ("bf16", *GRANULARITIES)
+MX = {
+    "mxfp4": ("mxfp4", "mxfp4"),
+    "mxfp8": ("mxfp8", "mxfp8"),
+    "mxfp4_mxfp8": ("mxfp8", "mxfp4"),
+    "mxfp4_weight_only": ("bf16", "mxfp4"),
+    "mxfp8_weight_only": ("bf16", "mxfp8"),
+}
+"""Formats of the activations and of the weight, with a scale for each 32 elements of MX.
+
+MXFP6 is missing: no kernel of stock multiplies it, and neither can Triton's `tl.dot_scaled`.
+"""
+FORMATS = ("bf16", *GRANULARITIES, *MX)
 
 
 @dataclass(frozen=True)
@@ -39,14 +52,24 @@ class Layer:
     @property
     def bytes(self) -> float:
         """Fewest bytes to move: both operands and the result, once each."""
-        of_element = 2 if self.format == "bf16" else 1
-        return float(of_element * (self.m + self.n) * self.k + 2 * self.m * self.n)
+        of = LAYERS[self.format]
+        operands = sum(
+            rows * self.k * bits / 8 + (rows * self.k / MX_BLOCK if mx else 0)
+            for rows, bits, mx in zip(
+                (self.m, self.n), of.bits, (of.activations_are_mx, of.weights_are_mx), strict=True
+            )
+        )
+        return operands + 2 * self.m * self.n
 
     def operands(self, seed: int | None = 0) -> Operands:
         """Random operands with a few outliers; zeros if `seed` is None."""
         x, weight = self._filled(self.m, seed, 0), self._filled(self.n, seed, 1)
         if self.format == "bf16":
             return Operands(self, x, weight)
+        if self.format in MX:
+            in_mx = [*map(_in_mx, (x, weight), MX[self.format])]
+            (codes, x_scale), (weight_codes, weight_scale) = in_mx
+            return Operands(self, codes, weight_codes, x_scale, weight_scale)
         if seed is None:
             return self._zeros()
         of_x, of_weight = GRANULARITIES[self.format]
@@ -75,9 +98,14 @@ class Layer:
         return Operands(self, x, weight, *(torch.ones(shape) for shape in shapes))
 
 
+def _in_mx(values: torch.Tensor, format: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Values in an MX format, with their scales; bf16 stays as it is."""
+    return (values, None) if format == "bf16" else quantize_mx(values, format)
+
+
 @dataclass(frozen=True)
 class Operands:
-    """Activations [m, k] and weight [n, k], with the scales of FP8 codes."""
+    """Activations [m, k] and weight [n, k], with the scales of FP8 and MX codes."""
 
     layer: Layer
     x: torch.Tensor
@@ -88,6 +116,10 @@ class Operands:
     @cached_property
     def values(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Both operands in float64, dequantised."""
+        if self.layer.format in MX:
+            of_x, of_weight = MX[self.layer.format]
+            x = dequantize(self.x, of_x, self.x_scale)
+            return x, dequantize(self.weight, of_weight, self.weight_scale)
         if self.x_scale is None or self.weight_scale is None:
             return self.x.double(), self.weight.double()
         rows = self.x_scale.double()
@@ -100,6 +132,12 @@ class Operands:
         """The weight as HK's device packs it."""
         if self.weight_scale is None:
             return pack_weight(self.weight, "bf16")
+        if self.layer.format in MX:
+            of_x, format = MX[self.layer.format]
+            activations = {"bf16": "none", format: "mx"}.get(of_x, of_x)
+            return pack_weight(
+                self.weight, format, scales=self.weight_scale, activations=activations
+            )
         activations = GRANULARITIES[self.layer.format][0]
         return pack_weight(
             self.weight, "fp8_e4m3fn", scales=self.weight_scale, activations=activations

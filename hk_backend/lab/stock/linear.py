@@ -15,6 +15,9 @@ from hk_backend.lab.stock.layers import Layer, Operands
 
 SAMPLES = 4
 """Number of workgroups that are traced: neighbours, which share operands."""
+NO_ACCUMULATOR = ("matrix-hazard",)
+"""Checks that are wrong about scaled products: where the accumulator is a constant, the emulator
+takes the register of a scale for it, and demands that it is not written for a while."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class StockLinear:
         lacks: why the kernel does not take a layer; empty: it does.
         checked: the layer whose result is held against float64, in place of one that it lacks.
         tolerated: checks whose findings do not make a right result wrong.
+        apart: distances in the grid of the workgroups that are traced; the fastest result counts.
     """
 
     gpu: TritonGpu
@@ -37,6 +41,7 @@ class StockLinear:
     lacks: Callable[[Layer], str] = lambda layer: ""
     checked: Callable[[Layer], Layer] = lambda layer: layer
     tolerated: Collection[str] = ()
+    apart: Sequence[int] = (1,)
 
     def refuses(self, of: Layer) -> str:
         if of.format not in self.formats:
@@ -50,11 +55,17 @@ class StockLinear:
         return operands.error_of(out)
 
     def microseconds(self, of: Layer) -> float:
+        operands = of.operands(seed=None)
+        return min(self._timed(operands, apart) for apart in self.apart)
+
+    def _timed(self, operands: Operands, apart: int) -> float:
+        of = operands.layer
+
         def sampled(grid: Sequence[int]) -> Sampled:
             count = int(np.prod(grid))
-            return Sampled(np.ones(count), range(min(SAMPLES, count)), of.flops, of.bytes)
+            samples = range(0, min(SAMPLES * apart, count), apart)
+            return Sampled(np.ones(count), samples, of.flops, of.bytes)
 
-        operands = of.operands(seed=None)
         with self.gpu.timing(sampled) as launches:
             self.run(operands)
         return sum(launch_apart(each.modelled) for each in launches if each.modelled)

@@ -9,20 +9,29 @@ from collections.abc import Iterable, Sequence
 from hk_backend.lab import tables
 from hk_backend.lab.stock.batches import Batch
 from hk_backend.lab.stock.comparison import RATIO, Compared
+from hk_backend.lab.stock.layers import MX, Layer
 
+BESIDE = {"Triton": "vLLM"}
+"""Engines beside which kernels of no engine are run."""
 MARKS = {
-    engine: (
-        f"<!-- stock {engine}: written by `hk-backend bench gpu --against stock --into` -->\n",
-        f"<!-- end of stock {engine} -->\n",
+    part: (
+        f"<!-- stock {part}: written by `hk-backend bench gpu --against stock --into` -->\n",
+        f"<!-- end of stock {part} -->\n",
     )
     for engine in ("vLLM", "SGLang", "fbtriton", "FlyDSL", "AITER")
+    for part in (engine, f"{engine} MX")
 }
-"""Lines of the document before and after each engine's part."""
+"""Lines of the document before and after each part."""
 
 
-def engine_of(rows: Sequence[Compared]) -> str:
-    """The engine whose kernels the rows compare with."""
-    return rows[0].stock.split()[0]
+def parts_of(rows: Iterable[Compared]) -> dict[str, list[Compared]]:
+    """The rows by the part of the document that they belong to, products of MX apart."""
+    parts: dict[str, list[Compared]] = {}
+    for row in rows:
+        engine = BESIDE.get(row.stock.split()[0], row.stock.split()[0])
+        apart = isinstance(row.case.of, Layer) and row.case.of.format in MX
+        parts.setdefault(f"{engine} MX" if apart else engine, []).append(row)
+    return parts
 
 
 def text_of(rows: Sequence[Compared]) -> str:

@@ -1,17 +1,22 @@
-"""vLLM's Triton products: FP8 with scales, and its batch-invariant product of bf16."""
+"""vLLM's Triton products: FP8 and MXFP8 with scales, and its batch-invariant product of bf16."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from hk_backend.lab.foreign.triton_driver import TritonGpu
-from hk_backend.lab.stock.layers import BLOCK, Operands
-from hk_backend.lab.stock.linear import StockLinear
+from hk_backend.lab.stock.layers import BLOCK, Layer, Operands
+from hk_backend.lab.stock.linear import NO_ACCUMULATOR, StockLinear
 
 QUANTISED = "vllm.model_executor.layers.quantization"
+MXFP8 = "vllm.model_executor.kernels.linear.mxfp8.rocm_native"
+DEEP = 2048
+"""K for which its MXFP8 product takes the tiles that it has for models' layers."""
 
 
 def run_scaled_mm(of: Operands) -> torch.Tensor:
@@ -32,6 +37,20 @@ def run_block_scaled_mm(of: Operands) -> torch.Tensor:
     return out
 
 
+def run_mxfp8(of: Operands) -> torch.Tensor:
+    """`_mxfp8_dot_scaled_linear`, whose launcher gets our codes where it would quantise x."""
+    module = import_module(MXFP8)
+    x = torch.empty(of.layer.m, of.layer.k, dtype=torch.bfloat16)
+    with patch.object(module, "mxfp8_e4m3_quantize", lambda _: (of.x, of.x_scale)):
+        out: torch.Tensor = module._mxfp8_dot_scaled_linear(x, of.weight, of.weight_scale)
+    return out
+
+
+def checked_mxfp8(layer: Layer) -> Layer:
+    """A layer deep enough for the tiles of models' layers."""
+    return replace(layer, k=DEEP)
+
+
 def run_matmul(of: Operands) -> torch.Tensor:
     """`matmul_persistent`, which vLLM takes for batch-invariant results."""
     module: Any = import_module("vllm.model_executor.determinism.batch_invariant")
@@ -50,4 +69,12 @@ def kernels(gpu: TritonGpu) -> list[StockLinear]:
         StockLinear(gpu, "vLLM triton_scaled_mm", ("fp8_tensor", "fp8_channel"), run_scaled_mm),
         StockLinear(gpu, "vLLM block_scaled_mm", ("fp8_block",), run_block_scaled_mm),
         StockLinear(gpu, "vLLM matmul_persistent", ("bf16",), run_matmul),
+        StockLinear(
+            gpu,
+            "vLLM mxfp8_linear",
+            ("mxfp8",),
+            run_mxfp8,
+            checked=checked_mxfp8,
+            tolerated=NO_ACCUMULATOR,
+        ),
     ]

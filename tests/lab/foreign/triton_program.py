@@ -227,6 +227,26 @@ def definition(of: Any, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]
     return c, left @ turned, left.abs() @ turned.abs()
 
 
+def case_dot_scaled(gpu: TritonGpu) -> None:
+    """Triton's scaled product is right in each format, and wrong with another row's scales."""
+    from hk_backend.lab.stock import dot_scaled
+    from hk_backend.lab.stock.layers import Layer
+
+    if gpu.arch != "gfx950":
+        return
+    (kernel,) = dot_scaled.kernels(gpu)
+    assert kernel.lacks(Layer("mxfp4_mxfp8", 16, 64, 544))
+    for format in dot_scaled.FORMATS:
+        for m in (5, 70):
+            assert 0 < kernel.error(Layer(format, m, 80, 512)) <= 1
+    operands = Layer("mxfp4_mxfp8", 5, 80, 512).operands()
+    assert operands.weight_scale is not None
+    operands.weight_scale.copy_(operands.weight_scale.roll(3, 0))
+    out = dot_scaled.run(operands)
+    operands.weight_scale.copy_(operands.weight_scale.roll(-3, 0))
+    assert operands.error_of(out) > 10
+
+
 def case_descriptors(gpu: TritonGpu) -> None:
     from triton.tools.tensor_descriptor import TensorDescriptor
 

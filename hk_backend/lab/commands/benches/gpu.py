@@ -84,13 +84,13 @@ def command(
 
 
 def _write(into: Path, rows: Sequence[Compared]) -> None:
-    """Write the engine's part, if there are rows, and the error of the clock on Triton code."""
+    """Write the parts that have rows, and the error of the clock on Triton code."""
     from hk_backend.lab import document
     from hk_backend.lab.stock import published, summary
 
     with errors.in_one_line(progress, document.DocumentError, OSError):
-        if rows:
-            document.put_into(into, summary.MARKS[summary.engine_of(rows)], summary.text_of(rows))
+        for part, of in summary.parts_of(rows).items():
+            document.put_into(into, summary.MARKS[part], summary.text_of(of))
         document.put_into(into, published.MARKS, published.text())
 
 
