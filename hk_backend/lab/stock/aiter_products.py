@@ -68,7 +68,7 @@ def run_shuffled(of: Operands) -> torch.Tensor:
 
 
 def _configuration(of: Operands, shuffled: bool) -> dict[str, Any]:
-    """What AITER takes for the shape: a copy, since a launch changes its table."""
+    """AITER's choice for the shape, copied, since a launch changes it."""
     take = import_module(PRODUCTS)._get_config
     return dict(take(of.layer.m, of.layer.n, of.layer.k // 2, shuffled))
 

@@ -16,8 +16,10 @@ from hk_backend.lab.stock.layers import Layer, Operands
 SAMPLES = 4
 """Number of workgroups that are traced: neighbours, which share operands."""
 NO_ACCUMULATOR = ("matrix-hazard",)
-"""Checks that are wrong about scaled products: where the accumulator is a constant, the emulator
-takes the register of a scale for it, and demands that it is not written for a while."""
+"""Checks that are wrong about scaled products whose accumulator is a constant.
+
+The emulator takes the register of a scale for it, and wants it not to be written for a while.
+"""
 
 
 @dataclass(frozen=True)

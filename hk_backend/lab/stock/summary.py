@@ -11,6 +11,8 @@ from hk_backend.lab.stock.batches import Batch
 from hk_backend.lab.stock.comparison import RATIO, Compared
 from hk_backend.lab.stock.layers import MX, Layer
 
+APART = "vLLM MX"
+"""Products of MX beside vLLM's, which has so many other rows."""
 BESIDE = {"Triton": "vLLM"}
 """Engines beside which kernels of no engine are run."""
 MARKS = {
@@ -18,19 +20,19 @@ MARKS = {
         f"<!-- stock {part}: written by `hk-backend bench gpu --against stock --into` -->\n",
         f"<!-- end of stock {part} -->\n",
     )
-    for engine in ("vLLM", "SGLang", "fbtriton", "FlyDSL", "AITER")
-    for part in (engine, f"{engine} MX")
+    for part in ("vLLM", APART, "SGLang", "fbtriton", "FlyDSL", "AITER")
 }
 """Lines of the document before and after each part."""
 
 
 def parts_of(rows: Iterable[Compared]) -> dict[str, list[Compared]]:
-    """The rows by the part of the document that they belong to, products of MX apart."""
+    """The rows by the part of the document that they belong to."""
     parts: dict[str, list[Compared]] = {}
     for row in rows:
         engine = BESIDE.get(row.stock.split()[0], row.stock.split()[0])
-        apart = isinstance(row.case.of, Layer) and row.case.of.format in MX
-        parts.setdefault(f"{engine} MX" if apart else engine, []).append(row)
+        of_mx = isinstance(row.case.of, Layer) and row.case.of.format in MX
+        part = APART if engine == "vLLM" and of_mx else engine
+        parts.setdefault(part, []).append(row)
     return parts
 
 
