@@ -164,7 +164,7 @@ def kernels(
         str,
         typer.Option(
             help="Of --modelled, by words of their names: 'd128 causal,gemm n4096'; linear: the "
-            "table of linear layers; goals: those of what nobody publishes."
+            "table of linear layers; decode: decode attention; goals: what nobody publishes."
         ),
     ] = "",
     into: Annotated[
@@ -225,14 +225,20 @@ def kernels(
 
 def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
     """Model GPU kernels and linear layers, write the results and end the command."""
-    from bench_serving import modelled, modelled_document, modelled_goals, modelled_linear
+    from bench_serving import (
+        modelled,
+        modelled_decode,
+        modelled_document,
+        modelled_goals,
+        modelled_linear,
+    )
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
     from hk_backend.lab import document
 
     kernels = catalogue(modelled.ARCH)
     words = [part.strip() for part in cases.split(",")]
-    of_tables = (modelled_linear.WORD, modelled_goals.WORD)
+    of_tables = (modelled_linear.WORD, modelled_goals.WORD, modelled_decode.WORD)
     others = ",".join(part for part in words if part not in of_tables)
     workers = workers or len(os.sched_getaffinity(0))
     failed = False
@@ -257,12 +263,13 @@ def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> No
             if into:
                 text = modelled_document.linear_text(table)
                 document.put_into(into, modelled_document.LINEAR, text)
-        if not cases or modelled_goals.WORD in words:
-            text = modelled_goals.model(kernels, workers, out, _tell_aside)
-            console.print(text, markup=False, soft_wrap=True)
-            console.print(f"written: {out}/modelled_goals.md")
-            if into:
-                document.put_into(into, modelled_goals.MARKS, text)
+        for tables in (modelled_decode, modelled_goals):
+            if not cases or tables.WORD in words:
+                text = tables.model(kernels, workers, out, _tell_aside)
+                console.print(text, markup=False, soft_wrap=True)
+                console.print(f"written: {out}/modelled_{tables.WORD}.md")
+                if into:
+                    document.put_into(into, tables.MARKS, text)
     raise typer.Exit(1 if failed else 0)
 
 

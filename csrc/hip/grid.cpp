@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "hk/args/attention_decode.hpp"
 #include "hk/args/attention_merge.hpp"
 #include "hk/args/attention_prefill.hpp"
 #include "hk/args/gemm.hpp"
@@ -47,6 +48,7 @@ const std::map<std::string, Function> kFunctions = {
     {"attention_prefill_grouped", of_args<AttentionPrefillArgs, true, false>()},
     {"attention_part", of_args<AttentionPrefillArgs, false, true>()},
     {"attention_part_grouped", of_args<AttentionPrefillArgs, true, true>()},
+    {"attention_decode", of_args<AttentionDecodeArgs>()},
     {"attention_merge", of_args<AttentionMergeArgs>()},
     {"gemm", of_args<GemmArgs>()},
     {"quantize_fp8_rows", of_args<QuantizeFp8Args, true>()},

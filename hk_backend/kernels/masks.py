@@ -22,6 +22,6 @@ WINDOWED = (WINDOW, CAPPED, ALIBI, WINDOW_PART)
 PARTS = (PART, WINDOW_PART)
 """Masks of kernels that split the keys into parts."""
 GROUPED = (NO_MASK, PART)
-"""Masks of kernels whose tiles have the rows of all query heads of a KV head."""
+"""Masks of prefill kernels whose tiles have the rows of all query heads of a KV head."""
 ALL_KEYS = 2**30
 """Value of the argument `window` for rows without a window."""

@@ -1,5 +1,6 @@
 """The public operators, their envelopes and their `torch.library` registration."""
 
+from hk_backend.ops.attention_decode import attention_decode
 from hk_backend.ops.attention_prefill import attention_prefill
 from hk_backend.ops.linear import linear
 from hk_backend.ops.look_up import look_up
@@ -10,15 +11,17 @@ from hk_backend.ops.quantize_mx import quantize_mx
 from hk_backend.ops.registry import supports
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.paged_kv import CacheView, PagedKV
-from hk_backend.terms.requests import AttentionRequest, LinearRequest
+from hk_backend.terms.requests import AttentionRequest, DecodeRequest, LinearRequest
 
 __all__ = [
     "AttentionRequest",
     "CacheView",
+    "DecodeRequest",
     "LinearRequest",
     "PackedWeight",
     "PagedKV",
     "WeightError",
+    "attention_decode",
     "attention_prefill",
     "linear",
     "look_up",

@@ -80,6 +80,15 @@ class AttentionArguments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DecodeArguments(AttentionArguments):
+    """A call of `ops.attention_decode`, whose documentation describes each argument."""
+
+    operator: ClassVar[str] = "attention_decode"
+
+    max_query_len: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class MergeArguments:
     """A call of `ops.merge_attention`. `out` and `lse` are written."""
 

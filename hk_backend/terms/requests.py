@@ -45,6 +45,20 @@ class AttentionRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeRequest(AttentionRequest):
+    """Facts that decide whether a layer's decode attention is served, over a paged cache.
+
+    Args:
+        max_query_len: most query tokens of a request.
+    """
+
+    operator: ClassVar[str] = "attention_decode"
+
+    paged: bool = True
+    max_query_len: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class LinearRequest:
     """Facts that decide whether a linear layer is served.
 

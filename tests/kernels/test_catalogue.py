@@ -120,7 +120,14 @@ def test_an_operator_without_kernels() -> None:
     assert refusal == NoKernel(
         "operator",
         "convolution",
-        ("attention_merge", "attention_prefill", "gemm", "quantize_fp8", "quantize_mx"),
+        (
+            "attention_decode",
+            "attention_merge",
+            "attention_prefill",
+            "gemm",
+            "quantize_fp8",
+            "quantize_mx",
+        ),
     )
 
 

@@ -23,6 +23,19 @@ HK_DEVICE i32 largest_of_wave(i32 number) {
   return max(max(row(0), row(1)), max(row(2), row(3)));
 }
 
+// The sum of this lane's number and those of all lanes before it.
+HK_DEVICE i32 sum_up_to(i32 number) {
+  const auto add = [&](auto control, auto rows) {
+    number += __builtin_amdgcn_update_dpp(0, number, control.value, rows.value, 0xf, false);
+  };
+  static_for<0, 4>([&](auto i) {  // row_shr by 1, 2, 4 and 8: within rows of 16 lanes
+    number += __builtin_amdgcn_update_dpp(0, number, 0x110 + (1 << i.value), 0xf, 0xf, false);
+  });
+  add(Index<0x142>{}, Index<0xa>{});  // row_bcast:15: to rows 1 and 3
+  add(Index<0x143>{}, Index<0xc>{});  // row_bcast:31: to rows 2 and 3
+  return number;
+}
+
 // A tile of query rows of one request.
 struct QueryTile {
   bool exists;

@@ -18,7 +18,19 @@ struct CopySlots {
     int keys[8], values[8];  // by piece
   };
 
+  // Where a step has few slots, they have several pieces: keys first, and values before the ring of
+  // values moves on.
+  static constexpr Table full_slots() {
+    Table found = {};
+    for (int i = 0; i < kPieces; ++i) {
+      found.keys[i] = i * (kHalf / 2) / kPieces;
+      found.values[i] = kHalf / 2 + i * kHalf / kPieces;
+    }
+    return found;
+  }
+
   static constexpr Table table() {
+    if (Shape::kWavesPerSimd == 1 && Shape::kKeyParts == 1 && kHalf == 8) return full_slots();
     if (kPieces == 1) return {{1}, {kHalf + kHalf / 2}};
     // A wave alone on its SIMD has no two pieces in one slot, and none where it waits for
     // fragments.

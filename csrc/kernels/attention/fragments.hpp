@@ -90,6 +90,10 @@ class Fragments {
   HK_DEVICE void drop_first() {
     static_for<0, kAhead>([&](auto i) { pin_vector(fragment[i].words); });
   }
+  // Gives them registers that hold anything, instead of what an earlier request has left elsewhere.
+  HK_DEVICE void forget() {
+    static_for<0, kAhead>([&](auto i) { fragment[i].words = 0; });
+  }
   template <bool kThis, bool kNext, int Slot>
   HK_DEVICE void load_ahead() {
     constexpr int kFragment = Slot + kAhead;

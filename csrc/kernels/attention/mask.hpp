@@ -46,6 +46,20 @@ struct WindowPart : Window {
   static constexpr bool kPart = true;
 };
 
+// Decode: a workgroup has a part of the keys that the windows of a request's rows hold. Rows are of
+// all heads of a group. Their sinks are added to whole results alone, whose mask is `Whole`.
+template <class Logits_, bool Part = true>
+struct Dealt {
+  using Logits = Logits_;
+  using Whole = Dealt<Logits_, false>;
+  static constexpr char kName[16] = "window";
+  static constexpr bool kWindow = true, kPart = Part, kGrouped = true;
+};
+struct DecodeWindow : Dealt<Scores> {};
+struct DecodeCapped : Dealt<CappedScores> {
+  static constexpr char kName[16] = "capped";
+};
+
 // The keys that a step masks: none; those past a row's last one; these and the keys before its
 // window.
 enum class Masked { kNot, kPast, kOutside };

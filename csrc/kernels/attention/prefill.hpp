@@ -92,43 +92,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
                  shared_address(lds), wave, lane, logits, channels.keys);
 
   if (tiles.end > tiles.first) {
-    constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
-    attention.copy_first();
-    // Numbers of tiles, counted from tile 0 of the wave's part of the keys. `own_tiles` ends with
-    // the last tile that a row sees. `whole_tiles` ends with the last that every row sees to its
-    // end, `begun_tiles` with the last that some row does not see from its beginning.
-    const i32 part = Shape::part(wave) * Shape::kWaveKeys,
-              rest = kTileKeys - Shape::kWaveKeys - part;
-    const i32 last = rows.token + rows.token_of(max(wave_rows - 1, 0));
-    // A wave without rows has no keys. It is a product because, beside a branch, the compiler would
-    // wait where nothing is in flight.
-    const i32 own_keys = max(visible.end(last) - part, 0) * i32(clamp_scalar(wave_rows, 1));
-    i32 own_tiles = ceil_div(own_keys, kTileKeys);
-    // Without values before a window, a part has its last step at once: a step before it would not
-    // clear the values past the last key.
-    if (own_tiles > tiles.first && tiles.first_seen % kTileKeys > part)
-      own_tiles = max(own_tiles, tiles.fewest);
-    const i32 whole_tiles = (visible.end(rows.token) + rest) / kTileKeys;
-    const i32 begun_tiles = ceil_div(visible.first(last) - part, kTileKeys);
-    const i32 own_token = rows.token + rows.token_of(lane.col);
-    const KeySpan seen = visible.span(own_token, args.window);
-    attention.see(seen.end - 1, seen.window, visible.first(rows.token));
-    attention.start(queries, scale, own_tiles > tiles.first);
-    i32 j = tiles.first - 1;
-    if (own_tiles > tiles.first) {
-      attention.template step<false, true, kBegin>(tiles.first * kTileKeys);
-      j = tiles.first;
-      if constexpr (Mask::kWindow)
-        for (; j + 1 < own_tiles && j < begun_tiles; ++j)
-          attention.template step<true, true, kBegin>((j + 1) * kTileKeys);
-      for (; j + 1 < whole_tiles; ++j)
-        attention.template step<true, true, Masked::kNot>((j + 1) * kTileKeys);
-      for (; j + 1 < own_tiles; ++j)
-        attention.template step<true, true, Masked::kPast>((j + 1) * kTileKeys);
-      attention.template step<true, false, Masked::kNot>((own_tiles - 1) * kTileKeys);
-      ++j;
-    }
-    for (; j < tiles.end; ++j) attention.idle();
+#include "key_loop.inc"
   } else {
     attention.clear();
   }

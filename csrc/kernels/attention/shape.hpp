@@ -61,6 +61,20 @@ struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 template <class T>
 struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32> {};
 
+// Decode: few rows, so memory bounds it, and small tiles keep as many bytes in flight as large ones.
+// Each wave copies 16 keys at most, so that they lie in one page. Of a request with few rows only
+// the first wave computes. The LDS of a compute unit holds two workgroups, or one at d=256.
+template <class Arch, class T, int HeadSize, int QueryRows>
+struct DecodeShape;
+template <class T>
+struct DecodeShape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 1, Together, 4> {};
+template <class T, int QueryRows>
+struct DecodeShape<arch::Gfx950, T, 128, QueryRows>
+    : Sizes<T, 128, QueryRows / 32, 1, 1, Together, 4, 32> {};
+template <class T, int QueryRows>
+struct DecodeShape<arch::Gfx950, T, 256, QueryRows>
+    : Sizes<T, 256, QueryRows / 32, 1, 1, Together, 3, 32> {};
+
 // The same sizes for any multiple of 8 channels: the others are zeros.
 template <class Of>
 struct Padded : Of {

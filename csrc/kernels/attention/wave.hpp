@@ -46,9 +46,9 @@ class AttentionWave {
   // step 0 where waves share them.
   static constexpr int kQueryTiles = kValueStages - kKeyStages + 1;
   static constexpr int kQueryLds =
-      kRingBytes - (Queries::kShared ? kQueryTiles * ValueTile::kBytes : Queries::kLdsBytes);
+      max(kRingBytes - (Queries::kShared ? kQueryTiles * ValueTile::kBytes : Queries::kLdsBytes),
+          2 * KeyTile::kBytes);
   static constexpr int kLdsBytes = max(kRingBytes, kQueryLds + Queries::kLdsBytes);
-  static_assert(kQueryLds >= 2 * KeyTile::kBytes);
 
   // Starts to copy K0 and K1. All that is not needed for it comes later.
   HK_DEVICE void copy_first() {
@@ -56,6 +56,9 @@ class AttentionWave {
     set_priority<0>();
     fence_schedule();
   }
+
+  // Between requests: waves without rows would otherwise carry on fragments of the one before.
+  HK_DEVICE void forget() { fragments.forget(); }
 
   // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
   // first key that one of the wave's queries sees.

@@ -2,22 +2,10 @@
 // memory, in the order of the splits, so that the result does not depend on who was last.
 #pragma once
 
+#include "hk/ops/arrive.hpp"
 #include "shape.hpp"
 
 namespace hk::gemm {
-
-// Whether this workgroup is the last one of its tile; the others' stores are then to be seen.
-HK_DEVICE bool arrives_last(u32* arrived, u32 splits, u32 lds, i32 wave, Lane lane) {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
-  barrier();
-  auto* before = (__attribute__((address_space(3))) u32*)lds;
-  if (wave == 0 && lane.id == 0)
-    *before = __scoped_atomic_fetch_add(arrived, 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
-  synchronize();
-  const bool last = u32(__builtin_amdgcn_readfirstlane(*before)) == splits - 1;
-  if (last) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
-  return last;
-}
 
 // Leaves this split's sums in memory, if the wave has some (`there`). Of the last split to arrive
 // `result` are then the sums of all, and the return value true.

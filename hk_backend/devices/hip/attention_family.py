@@ -14,12 +14,14 @@ from hk_backend.devices.hip.attention_mask import Masking, Refused
 from hk_backend.devices.hip.cache_form import BLOCK_TOKENS, VALID, form_of, form_of_cache
 from hk_backend.devices.hip.call import bad
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
+from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import Verdict, refused
 
-OPERATOR = "attention_prefill"
+PREFILL, DECODE = "attention_prefill", "attention_decode"
+"""Operators that compute attention."""
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3"}
 """Fact `stored` by the dtype of keys and values."""
@@ -38,7 +40,7 @@ def find(request: AttentionRequest, kernels: Catalogue) -> Family | Verdict:
         return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
     masking = Masking.of_request(request)
     sizes = request.head_size, request.value_size
-    wanted = Wanted(request.dtype, stored, *sizes, keys, masking)
+    wanted = Wanted(request.operator, request.dtype, stored, *sizes, keys, masking)
     found = wanted.family(kernels)
     if isinstance(found, NoKernel):
         return refused(wanted.why_none(found, kernels))
@@ -65,7 +67,7 @@ def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
         bad("key", key.dtype, _listed(STORED))
     keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
     masking = Masking.of_call(of)
-    wanted = Wanted(query.dtype, key.dtype, size, of.value_size, keys, masking)
+    wanted = Wanted(of.operator, query.dtype, key.dtype, size, of.value_size, keys, masking)
     found = wanted.family(kernels)
     refusal = masking.refusal()
     if isinstance(found, NoKernel):
@@ -93,6 +95,7 @@ class Wanted:
     """The attention that a kernel has to compute.
 
     Args:
+        operator: `PREFILL` or `DECODE`.
         dtype: dtype of queries, one of `DTYPES`.
         stored: dtype of keys and values, one of `STORED`.
         head_size: channels of a key.
@@ -101,6 +104,7 @@ class Wanted:
         masking: keys that rows see, and changes to the scores.
     """
 
+    operator: str
     dtype: torch.dtype
     stored: torch.dtype
     head_size: int
@@ -108,20 +112,26 @@ class Wanted:
     keys: str
     masking: Masking
 
+    @property
+    def mask(self) -> str:
+        """The kernels' fact `mask`. All decode kernels have a window, which may be endless."""
+        mask = self.masking.mask
+        return WINDOW if self.operator == DECODE and mask == NO_MASK else mask
+
     def family(self, kernels: Catalogue) -> Family | NoKernel:
         """The kernels of this head size, or padded kernels of the next larger size that exists.
         Padded kernels also allow another size of values."""
-        mask = self.masking.mask
+        operator, mask = self.operator, self.mask
         own: NoKernel | None = None
         if self.value_size == self.head_size:
-            found = kernels.alternatives(OPERATOR, padded=False, **self.facts(), mask=mask)
+            found = kernels.alternatives(operator, padded=False, **self.facts(), mask=mask)
             if not isinstance(found, NoKernel) or found.fact != "head_size":
                 return found
             own = found
         most = max(self.head_size, self.value_size)
-        size = min((size for size in _padded_sizes(kernels) if size >= most), default=most)
+        size = min((size for size in self.padded_sizes(kernels) if size >= most), default=most)
         of = {**self.facts(), "head_size": size}
-        padded = kernels.alternatives(OPERATOR, padded=True, **of, mask=mask)
+        padded = kernels.alternatives(operator, padded=True, **of, mask=mask)
         if own is None or not isinstance(padded, NoKernel) or padded.fact == "mask":
             return padded
         return own
@@ -137,7 +147,7 @@ class Wanted:
 
     def missing(self, kernels: Catalogue) -> Refused:
         """The part of the mask that no kernel computes: see `Masking.missing`."""
-        return self.masking.missing(kernels.families[OPERATOR], self.stored, self.facts())
+        return self.masking.missing(kernels.families[self.operator], self.stored, self.facts())
 
     def sizes(self, found: NoKernel) -> str:
         """Text for the sizes of keys and values, if values of another size have no kernels."""
@@ -155,8 +165,20 @@ class Wanted:
         if found.fact == "mask":
             refusal = self.masking.refusal() or self.missing(kernels)
             return f"{refusal}: not in the {arch} kernels"
-        of = f" of {where}" if _serves(kernels, self.head_size) else ""
+        of = f" of {where}" if self._serves(kernels) else ""
         return f"head_size {self.head_size}{of}: the {arch} kernels have {_sizes(found)}"
+
+    def padded_sizes(self, kernels: Catalogue) -> set[int]:
+        """Head sizes up to which padded kernels serve any multiple of 8."""
+        family = kernels.families.get(self.operator, ())
+        return {int(entry.facts["head_size"]) for entry in family if entry.facts["padded"]}
+
+    def _serves(self, kernels: Catalogue) -> bool:
+        """Whether a kernel exists for the head size, for some layout of keys and values."""
+        family = kernels.families.get(self.operator, ())
+        own = {entry.facts["head_size"] for entry in family}
+        most = max(self.padded_sizes(kernels), default=0)
+        return self.head_size in own or self.head_size <= most
 
 
 def _keys(request: AttentionRequest) -> str | None:
@@ -170,18 +192,6 @@ def _keys(request: AttentionRequest) -> str | None:
 def _layouts(request: AttentionRequest) -> str:
     keys, values = request.cache_layouts or ("", "")
     return f'keys as "{keys}" and values as "{values}"'
-
-
-def _padded_sizes(kernels: Catalogue) -> set[int]:
-    """Head sizes up to which padded kernels serve any multiple of 8."""
-    family = kernels.families.get(OPERATOR, ())
-    return {int(entry.facts["head_size"]) for entry in family if entry.facts["padded"]}
-
-
-def _serves(kernels: Catalogue, head_size: int) -> bool:
-    """Whether a kernel exists for a head size, for some layout of keys and values."""
-    own = {entry.facts["head_size"] for entry in kernels.families.get(OPERATOR, ())}
-    return head_size in own or head_size <= max(_padded_sizes(kernels), default=0)
 
 
 def _sizes(found: NoKernel) -> str:

@@ -1,6 +1,6 @@
-"""The launch of an `attention_prefill` call: the kernels' argument struct, from host facts alone.
+"""The launch of an attention call: the kernels' argument struct, from host facts alone.
 
-The struct is csrc/include/hk/args/attention_prefill.hpp.
+The struct is csrc/include/hk/args/attention_prefill.hpp, with which that of decode begins.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import torch
 
-from hk_backend.devices.hip.attention_family import kernels_of
+from hk_backend.devices.hip.attention_family import DECODE, kernels_of
 from hk_backend.devices.hip.cache_form import cache_arguments
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.kernels import Catalogue, Family
@@ -116,7 +116,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "num_kv_heads": kv_heads,
         "group": group["group"],
     }
-    if found[0].facts["mask"] in GROUPED:
+    if _is_grouped(found):
         _check_groups(sizes["group"], tensors, numbers)
     for name, number, most in (
         ("query", tokens, most_tokens(found, sizes["group"])),
@@ -196,9 +196,14 @@ def _check_stride(
 def most_tokens(kernels: Family, group: int) -> int:
     """Most query tokens of a step."""
     rows = MOST_TILES * min(kernel.tile.rows for kernel in kernels)
-    if kernels[0].facts.get("mask") not in GROUPED:
+    if not _is_grouped(kernels):
         return rows
     return min(rows // group, (LARGEST_DIVIDED - 1) // group**2)
+
+
+def _is_grouped(kernels: Family) -> bool:
+    """Whether a tile has the rows of all query heads of a KV head."""
+    return kernels[0].operator == DECODE or kernels[0].facts.get("mask") in GROUPED
 
 
 def _check_groups(

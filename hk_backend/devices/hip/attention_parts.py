@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from hk_backend.devices.hip.attention_family import OPERATOR, STORED
+from hk_backend.devices.hip.attention_family import PREFILL, STORED
 from hk_backend.devices.hip.attention_launch import prepare
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
@@ -37,7 +37,7 @@ def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | 
     if facts["mask"] in (CAPPED, ALIBI):
         return None
     mask = PART if call.numbers["window"] == ALL_KEYS else WINDOW_PART
-    parts = kernels.alternatives(OPERATOR, **{**facts, "mask": mask})
+    parts = kernels.alternatives(PREFILL, **{**facts, "mask": mask})
     of_merge = {name: facts[name] for name in ("dtype", "head_size")}
     merge = kernels.alternatives(MERGE, **of_merge)
     if isinstance(parts, NoKernel) or isinstance(merge, NoKernel):

@@ -15,9 +15,11 @@ from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 
-QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
-"""Lengths of two requests. The first has several workgroups and a diagonal, the second a cached
-prefix of many tiles. Neither fills its last tile."""
+LENGTHS = (300, 33), (300, 643)
+"""Query tokens and keys of two requests. The first has several workgroups and a diagonal, the other
+a cached prefix of many tiles. Neither fills its last tile."""
+DECODE_LENGTHS = (1, 0, 7), (643, 5, 1300)
+"""Query tokens and keys of three requests of a decode. Workgroups share the keys of two of them."""
 NUM_HEADS, NUM_KV_HEADS = 4, 2
 KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
 """Scales of an FP8 cache per KV head; they differ, so that a mixed-up head is seen."""
@@ -30,14 +32,19 @@ BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 
 
 def problem_of(
-    dtype: torch.dtype, stored: torch.dtype, sizes: tuple[int, int], keys: str, mask: str
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    sizes: tuple[int, int],
+    keys: str,
+    mask: str,
+    lengths: tuple[tuple[int, ...], tuple[int, ...]] = LENGTHS,
 ) -> Problem:
     """A causal problem with fixed random numbers, and every feature that kernels of `mask` have.
 
-    Keys and values are in `stored` and have `sizes` channels. The expected answers are computed
-    from packed keys.
+    Keys and values are in `stored` and have `sizes` channels; `lengths` are the query tokens and
+    the keys of each request. The expected answers are computed from packed keys.
     """
-    problem = _problem(dtype, stored, *sizes)
+    problem = _problem(dtype, stored, sizes, lengths)
     if mask in WINDOWED:
         problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))
     if mask == CAPPED:
@@ -53,21 +60,25 @@ def problem_of(
 
 
 def _problem(
-    dtype: torch.dtype, stored: torch.dtype, head_size: int, value_size: int
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    sizes: tuple[int, int],
+    lengths: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> AttentionArguments:
+    (head_size, value_size), (queries, keys) = sizes, lengths
     random = torch.Generator().manual_seed(0)
 
     def normal(tokens: int, heads: int, channels: int) -> torch.Tensor:
         return torch.randn(tokens, heads, channels, generator=random)
 
-    query = normal(sum(QUERY_LENS), NUM_HEADS, head_size).to(dtype)
+    query = normal(sum(queries), NUM_HEADS, head_size).to(dtype)
     narrow = stored.itemsize < dtype.itemsize
     return AttentionArguments(
         query=query,
-        key=normal(sum(SEQ_LENS), NUM_KV_HEADS, head_size).to(stored),
-        value=normal(sum(SEQ_LENS), NUM_KV_HEADS, value_size).to(stored),
-        query_start_loc=starts_of(QUERY_LENS),
-        key_start_loc=starts_of(SEQ_LENS),
+        key=normal(sum(keys), NUM_KV_HEADS, head_size).to(stored),
+        value=normal(sum(keys), NUM_KV_HEADS, value_size).to(stored),
+        query_start_loc=starts_of(queries),
+        key_start_loc=starts_of(keys),
         out=query.new_full((*query.shape[:2], value_size), torch.nan),
         lse=torch.full((NUM_HEADS, len(query)), torch.nan),
         k_scale=torch.tensor(KEY_SCALES) if narrow else 1.0,
@@ -81,8 +92,9 @@ def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
     Blocks are in reverse order, with NaN in unused places. Rows of keys and values are equally far
     apart.
     """
-    block_size = BLOCK_SIZES[keys]
-    counts = [-(-length // block_size) for length in SEQ_LENS]
+    assert packed.key_start_loc is not None
+    block_size, lengths = BLOCK_SIZES[keys], packed.key_start_loc.diff()
+    counts = [-(-length // block_size) for length in lengths.tolist()]
     block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
     caches = []
     for stored in packed.stored():
@@ -90,7 +102,7 @@ def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
         shape = (sum(counts), block_size, stored.shape[1], most)
         cache = torch.full(shape, torch.nan).to(stored.dtype)[..., : stored.shape[2]]
         next_block = sum(counts)
-        for request, own in enumerate(stored.split(SEQ_LENS)):
+        for request, own in enumerate(stored.split(lengths.tolist())):
             for block, rows in enumerate(own.split(block_size)):
                 next_block -= 1
                 block_table[request, block] = next_block
@@ -102,7 +114,7 @@ def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
         value=None,
         key_start_loc=None,
         paged_kv=_split(*caches) if keys == SPLIT else _rows(*caches),
-        seq_lens=torch.tensor(SEQ_LENS, dtype=torch.int32),
+        seq_lens=lengths,
         block_table=block_table,
     )
 

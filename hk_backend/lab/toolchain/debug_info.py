@@ -87,7 +87,10 @@ class DebugInfo:
         raise DebugInfoError(f"there is no {variable}: see csrc/include/hk/kernel_info.hpp")
 
     def members(self, struct: Entry) -> Iterator[tuple[str, int, Entry]]:
-        """Name, offset in bytes and type of each member."""
+        """Name, offset in bytes and type of each member, those of a base first."""
+        for base in struct.children:
+            if base.tag == "inheritance" and base.number("data_member_location") == 0:
+                yield from self.members(self._type(base))
         for member in struct.children:
             if member.tag == "member" and "data_member_location" in member.attributes:
                 yield member.name, member.number("data_member_location"), self._type(member)

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention_parts, linear, quantize_fp8, quantize_mx
+from hk_backend.devices.hip import (
+    attention_decode,
+    attention_parts,
+    linear,
+    quantize_fp8,
+    quantize_mx,
+)
 from hk_backend.devices.hip.attention_prefill import OPERATOR as ATTENTION
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.emulated import EmulatedLibrary
@@ -41,6 +47,7 @@ def operator_of(entry: KernelEntry) -> Any:
     if entry.operator == "attention_merge" or entry.facts.get("mask") in PARTS:
         return attention_parts.PARTS
     found = {
+        "attention_decode": attention_decode.OPERATOR,
         "gemm": linear.OPERATOR,
         "quantize_fp8": quantize_fp8.OPERATOR,
         "quantize_mx": quantize_mx.OPERATOR,

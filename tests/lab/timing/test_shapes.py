@@ -80,5 +80,5 @@ def test_impossible_shapes_are_refused(kernel: str, text: str, message: str) -> 
 
 def test_a_family_without_shapes() -> None:
     entry = next(iter(catalogue("gfx950", MEASURING).families["measure"]))
-    with pytest.raises(shapes.ShapeError, match="measure has no shapes; valid: attention_merge, "):
+    with pytest.raises(shapes.ShapeError, match="measure has no shapes; valid: attention_decode, "):
         shapes.parse(entry, "m=1")

@@ -36,6 +36,24 @@ NEIGHBOURS = 2
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """Prepares `entry` on `shape`, with random operands where traced workgroups read them."""
+    work, requests, *_ = dealt = workgroups(entry, shape)
+    samples = _with_neighbours(spread(work), dealt, shape)
+    arrays, numbers = arguments(entry, shape, {int(requests[s]) for s in samples if work[s] > 0})
+    head_size, stored = entry.tile.depth, arrays["key"].itemsize
+    work_done = shape.flops(head_size), shape.bytes(head_size, stored)
+    key_bytes = 2.0 * entry.tile.columns * head_size * stored
+    operands = Operands(dealt.keys, dealt.tiles * key_bytes)
+    return buffers.launch_of(entry, arrays, numbers, work, samples, *work_done, operands=operands)
+
+
+def arguments(
+    entry: KernelEntry, shape: Shape, filled: set[int]
+) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
+    """Buffers and numbers of a launch, by the struct's fields.
+
+    Args:
+        filled: requests with random elements; those of others are zeros.
+    """
     keys, head_size = str(entry.facts["keys"]), entry.tile.depth
     paged = keys != PACKED
     shape = replace(shape, block_size=block_size_for(keys, shape.block_size))
@@ -56,14 +74,8 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
         for name in SCALES:
             arrays[name][:] = 1
-    work, requests, *_ = dealt = workgroups(entry, shape)
-    samples = _with_neighbours(spread(work), dealt, shape)
-    _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
-    work_done = shape.flops(head_size), shape.bytes(head_size, stored)
-    numbers = _numbers(entry, shape, arrays)
-    key_bytes = 2.0 * entry.tile.columns * head_size * stored
-    operands = Operands(dealt.keys, dealt.tiles * key_bytes)
-    return buffers.launch_of(entry, arrays, numbers, work, samples, *work_done, operands=operands)
+    _fill(arrays, entry, shape, filled, paged)
+    return arrays, _numbers(entry, shape, arrays)
 
 
 def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:

@@ -27,7 +27,7 @@ def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
         raise ShapeError("keys and cached say the same; valid: one of them")
     if "block_size" in items and entry.facts["keys"] == PACKED:
         raise ShapeError(f"block_size: {entry.name} reads packed keys; valid: with a paged kernel")
-    heads, kv_heads = _heads(items["heads"])
+    heads, kv_heads = heads_of(items["heads"])
     tokens = numbers(items, "tokens", LONGEST)
     keys = _keys(items, tokens)
     batch = number(items, "batch", MOST, default=1)
@@ -60,7 +60,7 @@ def parse(entry: KernelEntry, items: Mapping[str, str]) -> tuple[Shape, str]:
     return shape, ", ".join(words)
 
 
-def _heads(text: str) -> tuple[int, int]:
+def heads_of(text: str) -> tuple[int, int]:
     numbers = text.split("/")
     if len(numbers) != 2 or not all(n.isdecimal() and 1 <= int(n) <= MOST for n in numbers):
         raise ShapeError(f"heads={text}; valid: query heads/KV heads, as in 64/8, up to {MOST}")

@@ -1,0 +1,149 @@
+// The attention decode kernel, which attention_decode.hip describes.
+#pragma once
+
+#include "epilogue.hpp"
+#include "key_tiles.hpp"
+#include "partial_result.hpp"
+#include "rows.hpp"
+#include "wave.hpp"
+
+namespace hk::attention {
+
+template <class Shape, class Source, class Mask>
+constexpr int kDecodeLdsBytes = AttentionWave<Shape, Source, Mask>::kLdsBytes;
+
+// The kernel's argument. The compiler reads it anew after each call, so that no scalar register holds
+// any of it in between.
+HK_DEVICE const AttentionDecodeArgs& this_argument() {
+  auto* found = (Constant<AttentionDecodeArgs>)__builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(found));
+  return *(const AttentionDecodeArgs*)found;
+}
+
+// The query heads of a workgroup's KV head, and the scales of its cache.
+template <class Shape, class Source>
+struct Heads {
+  Divisor group;
+  u32 head;  // the first
+  f32 value_scale;
+  Scale scale;
+
+  HK_DEVICE Heads(const AttentionDecodeArgs& args, u32 kv_head)
+      : group{args.group, args.group_reciprocal}, head(kv_head * args.group),
+        value_scale(stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head)),
+        scale(args.scale * stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head)) {}
+};
+
+// A wave's rows of a request.
+template <class Shape>
+struct RequestRows {
+  i32 all;  // of all waves
+  WaveRows<true> rows;
+  u32 first_token;
+
+  HK_DEVICE RequestRows(const DealtTiles& dealt, Divisor group, i32 wave)
+      : all(scalar(min(WaveRows<true>::of_tokens(dealt.length, group), Shape::kQueryRows))),
+        rows(group, Shape::row(wave), clamp_scalar(all - Shape::row(wave), Shape::kWaveRows)),
+        first_token(dealt.start + rows.token) {}
+};
+
+// Stores the result of a request. If other workgroups have some of its keys, the result goes to the
+// workspace, and the last workgroup to get there joins all and stores the rows.
+template <class Shape, class Source, class Mask>
+HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
+                      AttentionWave<Shape, Source, Mask>& attention, u32 share, u32 kv_head,
+                      Lane lane, i32 wave, u32 lds) {
+  const DealtTiles dealt = deal.at();
+  const Heads<Shape, Source> heads(args, kv_head);
+  const RequestRows<Shape> own(dealt, heads.group, wave);
+  RowSums sums = attention.softmax.sums();
+  const f32 value_factor = args.value_factor * heads.value_scale;
+  const auto logits = Mask::Logits::of(args, 0, heads.scale.factor);
+  if (dealt.is_whole()) {
+    const u32 head = heads.head + heads.group.divide(Shape::row(wave) + lane.col).rest;
+    Epilogue<Shape, typename Mask::Whole>(args, value_factor, sink_of_row(args, head), lds, 0,
+                                          heads.head, own.first_token, own.rows, wave, lane)
+        .run(attention.output, sums, logits);
+    return;
+  }
+  const u32 first = deal.shares.share_of(dealt.before),
+            last = deal.shares.share_of(dealt.before + dealt.all - 1);
+  const PartialPlaces<Shape> places(args, kv_head);
+  store_partial<Shape>(places.view(share, dealt.begins()), attention.output, sums, own.rows.count,
+                       wave, lane);
+  u32* arrived = args.arrived + first * args.num_kv_heads + kv_head;
+  if (!arrives_last(arrived, last - first + 1, lds, wave, lane)) return;
+  if (wave == 0 && lane.id == 0) *arrived = 0;
+  JoinedRows<Shape, typename Mask::Logits>(args, kv_head, first, last, logits, value_factor)
+      .store(WaveRows<true>(heads.group, 0, own.all), dealt.start);
+}
+
+template <class Shape, class Source, class Mask>
+HK_DEVICE void attention_decode() {
+  using T = typename Shape::Element;
+  using Rows = WaveRows<true>;
+  using Wave = AttentionWave<Shape, Source, Mask>;
+  using Stored = StoredOf<T, Source>;
+  constexpr int kTileKeys = Shape::kTileKeys;
+  static_assert(kDecodeLdsBytes<Shape, Source, Mask> <= arch::kLdsBytes);
+  extern __attribute__((shared)) char lds[];
+  const KeptByLanes kept_head = __builtin_amdgcn_workgroup_id_x(),
+                    share = __builtin_amdgcn_workgroup_id_y();
+  const Lane lane = this_lane();
+  const i32 kept_wave = this_wave();
+  for (Deal<kTileKeys> deal(this_argument(), share, lane); deal.has_more();) {
+    const AttentionDecodeArgs& args = this_argument();
+    u32 shared = shared_address(lds);
+    i32 wave = kept_wave;
+    pin_scalar(shared, wave);  // else what follows from them would be kept between requests
+    deal.move(args);
+    const u32 kv_head = kept_head;
+    const DealtTiles dealt = deal.at();
+    if (dealt.first == dealt.end) continue;
+    const Heads<Shape, Source> heads(args, kv_head);
+    const RequestRows<Shape> own(dealt, heads.group, wave);
+    const auto& [all_rows, rows, first_token] = own;
+    const i32 wave_rows = rows.count;
+    const Scale& scale = heads.scale;
+    const Channels channels = channels_of<Shape>(args);
+    const i32 end_key = min(i32(dealt.first_tile + dealt.end) * kTileKeys, dealt.keys);
+    const QueryTile tile{true, dealt.request, 0, dealt.start, dealt.length, end_key, 0};
+    const QueryRows<Shape> queries(shared + Wave::kQueryLds, wave, lane);
+    const u64 query = offset(first_token, args.query_token) + offset(heads.head, args.query_head);
+    queries.copy(address(args.query) + query * sizeof(T), rows, args.query_token * sizeof(T),
+                 args.query_head * sizeof(T), channels.keys);
+
+    const Source source = row_source<Source>(args, tile);
+    auto keys = tensor_rows<Stored, Source>(tile, args.key, args.key_block,
+                                            offset(kv_head, args.key_head), args.key_token);
+    auto values = tensor_rows<Stored, Source>(tile, args.value, args.value_block,
+                                              offset(kv_head, args.value_head), args.value_token);
+    if constexpr (Source::kSplit) {
+      in_pieces<Stored>(keys, args.key_piece, channels.keys * sizeof(Stored) / 16);
+      in_pieces<Stored>(values, args.value_piece, channels.values);
+    }
+    const Visible<Mask> visible{dealt.keys,
+                                dealt.keys - dealt.length,
+                                args.causal,
+                                args.window,
+                                i32(dealt.first_tile + dealt.first) * kTileKeys,
+                                end_key};
+    const Rows all(heads.group, 0, all_rows);
+    const auto tiles = KeyTiles::of<Shape, Source>(visible, all);
+    Wave attention({source, keys, values, tiles.first_seen, channels, wave, lane}, shared, wave,
+                   lane, Mask::Logits::of(args, 0, scale.factor), channels.keys);
+    attention.forget();
+    if (tiles.end > tiles.first) {
+#include "key_loop.inc"
+    } else {
+      attention.clear();
+    }
+    wait_copies<0>();  // for tiles past the last one, whose LDS is used again
+    fence_schedule();
+
+    finish(this_argument(), deal, attention, share, kept_head, lane, wave, shared);
+    take_over();
+  }
+}
+
+}  // namespace hk::attention

@@ -1,0 +1,52 @@
+// Kernels of attention_decode, in tables: one line of a source for each head size, number of
+// rows and mask, with the cache forms that it exists for (kernel.hpp). fp16 follows from bf16.
+//
+//   ATTENTION_DECODE(64, 128, Window, paged, tokens);
+#pragma once
+
+#include "decode.hpp"
+#include "kernel.hpp"
+
+namespace hk::attention {
+
+template <class T, int HeadSize, int QueryRows>
+using DecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
+
+template <class Shape, class Source, class Mask>
+constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
+  KernelInfo<AttentionFacts> made = info<Shape, Source, typename Mask::Whole>(facts, 0);
+  const char name[] = "attention_decode";
+  for (int i = 0; i < 32; ++i) made.grid[i] = made.operator_name[i] = i < 16 ? name[i] : 0;
+  for (int i = 0; i < 16; ++i) made.facts.mask[i] = Mask::kName[i];
+  if (Shape::kHeadSize < 256 && (Shape::kWaves > 2 || Source::kWidens))
+    made.bars.waves_per_simd = 2;
+  return made;
+}
+
+}  // namespace hk::attention
+
+#define ATTENTION_DECODE(D, Rows, Mask, ...) \
+  HK_FOR_EACH(ATTENTION_DECODE_FORM, (D, Rows, Mask), __VA_ARGS__)
+#define ATTENTION_DECODE_FORM(line, form) \
+  HK_FOR_16_BIT_TYPES(ATTENTION_DECODE_TYPE, form, ATTENTION_FORM_##form(0), ATTENTION_LINE line)
+#define ATTENTION_DECODE_TYPE(...) ATTENTION_DECODE_NAME(__VA_ARGS__)
+#define ATTENTION_DECODE_NAME(T, form, name, Source, bar, D, Rows, Mask) \
+  ATTENTION_DECODE_MASKED(T, D, name, ATTENTION_DECODE_MASK_##Mask, Rows, Source, Decode##Mask)
+#define ATTENTION_DECODE_MASKED(...) ATTENTION_DECODE_JOINED(__VA_ARGS__)
+#define ATTENTION_DECODE_JOINED(T, D, name, mask, Rows, Source, Mask) \
+  ATTENTION_DECODE_KERNEL(T##_d##D##_##name##mask##_r##Rows, T, Source, D, Rows, Mask)
+
+// Masks: the part of a kernel's name.
+#define ATTENTION_DECODE_MASK_Window
+#define ATTENTION_DECODE_MASK_Capped _capped
+
+#define ATTENTION_DECODE_KERNEL(name, T, Source, D, Rows, Mask)                                \
+  using decode_##name##_shape = hk::attention::DecodeSize<hk::T, D, Rows>;                     \
+  HK_KERNEL(decode_##name##_shape::kThreads, 1)                                                \
+  attention_decode_##name(hk::AttentionDecodeArgs) {                                           \
+    hk::attention::attention_decode<decode_##name##_shape, hk::Source, hk::attention::Mask>(); \
+  }                                                                                            \
+  HK_KERNEL_INFO(                                                                              \
+      attention_decode_##name,                                                                 \
+      hk::attention::decode_info<decode_##name##_shape, hk::Source, hk::attention::Mask>(      \
+          {#T, D, {}, {}, {}, false}));

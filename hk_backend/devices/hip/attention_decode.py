@@ -1,0 +1,85 @@
+"""`attention_decode` on a GPU: one launch, whose grid depends on no length."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from hk_backend.devices.hip import attention_family, attention_launch
+from hk_backend.devices.hip.attention_family import STORED
+from hk_backend.devices.hip.attention_problem import DECODE_LENGTHS, problem_of
+from hk_backend.devices.hip.call import KernelCall, bad
+from hk_backend.devices.hip.operator import HipOperator, Machine, Problem, Usable, Way
+from hk_backend.kernels import Catalogue, Family, KernelEntry, decode_plan
+from hk_backend.terms.attention_arguments import AttentionArguments, DecodeArguments
+from hk_backend.terms.requests import DecodeRequest
+from hk_backend.terms.verdict import Verdict, refused
+
+
+class AttentionDecode(HipOperator):
+    """Kernels for a few query tokens of each request."""
+
+    def verdict(self, request: DecodeRequest, kernels: Catalogue, usable: Usable) -> Verdict:
+        found = attention_family.find(request, kernels)
+        if isinstance(found, Verdict):
+            return found
+        rows = request.max_query_len * (request.num_heads // request.num_kv_heads)
+        fitting = _fitting(found, rows)
+        if not fitting:
+            most = found[0].tile.rows
+            return refused(
+                f"{rows} rows of a KV head: the {kernels.arch} kernels have up to {most}"
+            )
+        return usable(self, fitting)
+
+    def prepare(self, arguments: DecodeArguments, kernels: Catalogue) -> KernelCall:
+        call = attention_launch.prepare(arguments, kernels)
+        group = call.sizes["group"]
+        fitting = _fitting(call.kernels, arguments.max_query_len * group)
+        if not fitting:
+            most = call.kernels[0].tile.rows // group
+            valid = f"at most {most} with {group} query heads of a KV head"
+            bad("max_query_len", arguments.max_query_len, valid)
+        return replace(call, kernels=fitting)
+
+    def completed(self, call: KernelCall, machine: Machine) -> KernelCall:
+        """The launch of the smallest tile, with as many workgroups as the GPU holds."""
+        kernel, kv_heads = call.kernels[-1], call.sizes["num_kv_heads"]
+        requests, units = call.sizes["num_requests"], machine.compute_units
+        shares = decode_plan.shares(kernel, requests, kv_heads, units)
+        room = decode_plan.partial_bytes(kernel, shares, kv_heads)
+        workspace = machine.workspace(room)
+        own = {
+            "partial": workspace["partial"][: room // 4],
+            "arrived": workspace["arrived"][: shares * kv_heads],
+        }
+        return replace(
+            call,
+            kernels=(kernel,),
+            tensors={**call.tensors, **own},
+            numbers={**call.numbers, "shares": shares},
+        )
+
+    def self_check_problem(self, kernel: KernelEntry) -> Problem:
+        dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
+        dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
+        keys, mask, size = str(facts["keys"]), str(facts["mask"]), int(facts["head_size"])
+        problem = problem_of(dtype, stored, (size, size), keys, mask, DECODE_LENGTHS)
+        assert isinstance(problem.arguments, AttentionArguments)
+        return replace(problem, arguments=_decode(problem.arguments))
+
+    def ways(self, kernel: KernelEntry, kernels: Catalogue) -> tuple[Way, ...]:
+        return (lambda call, machine: (self.completed(call, machine),),)
+
+
+OPERATOR = AttentionDecode()
+
+
+def _fitting(kernels: Family, rows: int) -> Family:
+    """The kernels whose tile holds all rows of a request, the largest first."""
+    return tuple(kernel for kernel in kernels if kernel.tile.rows >= rows)
+
+
+def _decode(of: AttentionArguments) -> DecodeArguments:
+    longest = int(of.query_start_loc.diff().max())
+    known = {field.name: getattr(of, field.name) for field in fields(of)}
+    return DecodeArguments(**known, max_query_len=longest)

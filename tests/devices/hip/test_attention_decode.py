@@ -1,0 +1,141 @@
+"""`attention_decode` on the hip device: its launches, refusals, and one graph for all lengths."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices import always
+from hk_backend.devices.hip.attention_decode import OPERATOR
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.kernels import KernelEntry, catalogue, decode_plan
+from hk_backend.ops import DecodeRequest, PagedKV, attention_decode
+from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.device import OnTheHost
+from tests.devices.hip.graph import Launch, check_replays
+from tests.kernels.attention_launch import excess
+from tests.ops.oracle import expected
+
+BATCH, BLOCKS, BLOCK_SIZE, HEADS, KV_HEADS, SIZE = 6, 60, 16, 8, 2, 64
+REPLAYS = 200
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary, streams: dict[int, int]) -> Iterator[OnTheHost]:
+    device = OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)
+    with always(device):
+        yield device
+
+
+def batch(seed: int) -> dict[str, torch.Tensor]:
+    """Tensors of a padded batch: some requests, then empty rows, and a cache with NaN past them."""
+    draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    own = [draw.choice((1, 1, 15, 16, 17, 33, 64, 100, draw.randint(1, 260))) for _ in range(BATCH)]
+    real = draw.randint(0, BATCH)
+    lengths = own[:real] + [0] * (BATCH - real)
+    table = torch.full((BATCH, BLOCKS), 10**6, dtype=torch.int32)  # no such block
+    cache = torch.full((BLOCKS, 2, BLOCK_SIZE, KV_HEADS, SIZE), torch.nan, dtype=torch.bfloat16)
+    free = draw.sample(range(BLOCKS), BLOCKS)
+    for request, keys in enumerate(lengths):
+        for index, first in enumerate(range(0, keys, BLOCK_SIZE)):
+            block = table[request, index] = free.pop()
+            rows = min(keys - first, BLOCK_SIZE)
+            shape = (2, rows, KV_HEADS, SIZE)
+            cache[block, :, :rows] = torch.randn(shape, generator=generator).bfloat16()
+    starts = torch.tensor([min(i, real) for i in range(BATCH + 1)], dtype=torch.int32)
+    return {
+        "query": torch.randn(BATCH, HEADS, SIZE, generator=generator).bfloat16(),
+        "query_start_loc": starts,
+        "cache": cache,
+        "block_table": table,
+        "seq_lens": torch.tensor(lengths, dtype=torch.int32),
+    }
+
+
+def arguments(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """The operator's arguments over a batch's tensors, without copies."""
+    cache = tensors["cache"]
+    views = cache[:, 0], "B N H D", cache[:, 1], "B N H D"
+    named = {name: tensor for name, tensor in tensors.items() if name != "cache"}
+    return {**named, "paged_kv": PagedKV.from_views(*views)}
+
+
+def check(tensors: Mapping[str, torch.Tensor], out: torch.Tensor) -> None:
+    """Rows of requests are right to the rounding of bfloat16, and the others are untouched."""
+    given = arguments(tensors)
+    real = int(given["query_start_loc"][-1])
+    assert out[real:].isnan().all()
+    defaults = {"causal": True, "scale": None, "sliding_window": None, "logits_soft_cap": None}
+    more = {"sinks": None, "alibi_slopes": None, "k_scale": 1.0, "v_scale": 1.0}
+    want = expected({**given, **defaults, **more}, torch.bfloat16)
+    assert excess(out[:real], want.out[:real], want.out_bound[:real]) <= 1
+
+
+def test_one_graph_serves_all_lengths(
+    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """Lengths, block tables, the cache and the number of real rows change between replays."""
+    held = batch(0)
+    launch = Launch(lambda: attention_decode(**arguments(held)), held, lambda out: check(held, out))
+    check_replays(library, streams[0], launch, [batch(seed) for seed in range(1, REPLAYS + 1)])
+    assert not device.workspaces.of(0, streams[0], 0).arrived.any()
+
+
+def of(**changes: Any) -> DecodeRequest:
+    request = DecodeRequest("cuda", torch.bfloat16, 32, 8, 128, block_size=16)
+    return replace(request, **changes)
+
+
+REFUSED = [
+    (of(max_query_len=64), "256 rows of a KV head: the gfx950 kernels have up to 128"),
+    (of(head_size=80), "head_size 80: the gfx950 kernels have 64, 128 and 256"),
+    (of(has_alibi=True), "alibi_slopes"),
+    (of(kv_dtype=torch.float8_e5m2), "keys and values in torch.float8_e5m2"),
+    (of(paged=False), "packed"),
+    (of(head_size=64, logits_soft_cap=30.0), "logits_soft_cap with head_size 64"),
+]
+
+
+@pytest.mark.parametrize(("request_", "why"), REFUSED)
+def test_refusals_say_why(request_: DecodeRequest, why: str) -> None:
+    verdict = OPERATOR.verdict(request_, catalogue("gfx950"), lambda operator, family: SERVED)
+    assert not verdict
+    assert why in verdict.why
+
+
+@pytest.mark.parametrize(("heads", "tokens", "rows"), [(32, 16, {64, 128}), (64, 16, {128})])
+def test_the_tiles_that_hold_a_request(heads: int, tokens: int, rows: set[int]) -> None:
+    found: list[KernelEntry] = []
+    OPERATOR.verdict(
+        of(num_heads=heads, max_query_len=tokens),
+        catalogue("gfx950"),
+        lambda operator, family: (found.extend(family), SERVED)[1],
+    )
+    assert {kernel.tile.rows for kernel in found} == rows
+
+
+def test_too_many_tokens_are_refused_by_name(device: OnTheHost) -> None:
+    with pytest.raises(
+        ValueError, match="max_query_len: 33 is not valid on this device: expected at most 32"
+    ):
+        attention_decode(**arguments(batch(1)), max_query_len=33)
+    with pytest.raises(ValueError, match="max_query_len: 0"):
+        attention_decode(**arguments(batch(1)), max_query_len=0)
+
+
+def test_the_grid_follows_from_the_batch_and_the_gpu() -> None:
+    """No length is an argument, and a GPU is filled as far as requests allow."""
+    kernel = next(
+        entry
+        for entry in catalogue("gfx950").families["attention_decode"]
+        if entry.name == "attention_decode_bf16_d128_paged_r64"
+    )
+    assert decode_plan.resident(kernel) == 2
+    assert decode_plan.shares(kernel, 64, 8, 256) == 64
+    assert decode_plan.shares(kernel, 1, 1, 256) == decode_plan.SHARES_OF_A_REQUEST
+    assert decode_plan.shares(kernel, 4, 1024, 256) == 1
