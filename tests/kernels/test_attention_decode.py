@@ -13,7 +13,7 @@ import torch
 
 from hk_backend.kernels import KernelEntry
 from tests.kernels.attention_decode_launch import DecodeLaunch
-from tests.kernels.attention_launch import SPLIT_LAYOUTS, SWEPT, bits, passes
+from tests.kernels.attention_launch import SPLIT_LAYOUTS, SWEPT, bits, is_untouched, passes
 from tests.kernels.cover import cover, covered, family, has
 from tests.kernels.test_attention_prefill import ANY_SIZE, LAYOUTS, SIXTEENS
 from tests.ops.cases import Case, make
@@ -108,25 +108,45 @@ def test_no_order_changes_a_bit(entry: KernelEntry, shares: int) -> None:
     assert all(torch.equal(bits(each.lse), bits(found[0].lse)) for each in found)
 
 
-@covered("attention_decode", {**SWEPT, "keys": ("paged",)}, shares=(4,))
-def test_empty_rows_cost_nothing(entry: KernelEntry, shares: int) -> None:
-    """A padded batch executes what its requests alone execute, but for the search for them."""
+PAGED = {**SWEPT, "keys": ("paged",)}
+
+
+@covered("attention_decode", PAGED, stale=(0, 300))
+def test_empty_rows_cost_nothing(entry: KernelEntry, stale: int) -> None:
+    """A padded batch executes what its requests alone execute, whatever the empty rows' lengths."""
     requests = ((1, 200), (1, 77))
-    alone = DecodeLaunch(entry, Case(lengths=requests, num_heads=2), shares)
-    padded = DecodeLaunch(entry, Case(lengths=(*requests, *((0, 0),) * 40), num_heads=2), shares)
+    alone = DecodeLaunch(entry, Case(lengths=requests, num_heads=2), 4)
+    padded = DecodeLaunch(entry, Case(lengths=(*requests, *((0, stale),) * 40), num_heads=2), 4)
     first, second = (passes(launch).report.counters for launch in (alone, padded))
+    assert second.instructions == first.instructions
     assert second.matrix_flops == first.matrix_flops
-    assert second.bytes["global_read"] - first.bytes["global_read"] < 16384
 
 
-@covered("attention_decode", {**SWEPT, "keys": ("paged",)}, shares=(64,))
+@covered("attention_decode", PAGED, requests=(64, 65, 130))
+def test_more_requests_than_lanes(entry: KernelEntry, requests: int) -> None:
+    """64 requests are asked at once: shares begin and end on either side of that."""
+    lengths = tuple((int(number % 3 > 0), 1 + number * 29 % 140) for number in range(requests))
+    for shares in (1, 2, 7):
+        passes(DecodeLaunch(entry, Case(lengths=lengths, num_heads=2), shares))
+
+
+@covered("attention_decode", PAGED, parts=(2, 15, 16, 17, 33))
+def test_results_of_many_shares(entry: KernelEntry, parts: int) -> None:
+    """As many as are joined at once, one more, and twice as many and one."""
+    keys = parts * 9 * entry.tile.columns - 3
+    launch = DecodeLaunch(entry, Case(lengths=((2, keys),), num_heads=2, block_size=64), parts)
+    passes(launch)
+    assert not is_untouched(launch.partial[-launch.partial.numel() // parts :])
+
+
+@covered("attention_decode", PAGED, shares=(64,))
 def test_one_long_request(entry: KernelEntry, shares: int) -> None:
     """131,072 keys beside short requests."""
     lengths = ((1, 131072), *((1, keys) for keys in (1, 33, 100, 64)))
     passes(DecodeLaunch(entry, Case(lengths=lengths, num_heads=2, block_size=256), shares))
 
 
-@covered("attention_decode", {**SWEPT, "keys": ("paged",)}, magnitude=(8.0, 64.0))
+@covered("attention_decode", PAGED, magnitude=(8.0, 64.0))
 def test_rising_maxima_and_outliers(entry: KernelEntry, magnitude: float) -> None:
     """Keys grow along the request: maxima rise from tile to tile, and from share to share."""
     case = DecodeLaunch.fitting(entry, Case(lengths=((2, 700), (1, 90)), block_size=16))
@@ -139,7 +159,7 @@ def test_rising_maxima_and_outliers(entry: KernelEntry, magnitude: float) -> Non
     passes(DecodeLaunch.shared(entry, call, 5))
 
 
-@covered("attention_decode", {**SWEPT, "keys": ("paged",)}, shares=(6,))
+@covered("attention_decode", PAGED, shares=(6,))
 def test_lengths_change_between_launches(entry: KernelEntry, shares: int) -> None:
     """The same grid and workspace serve any lengths, as a captured launch must."""
     random = fixed(f"replays {entry.name}")
