@@ -66,13 +66,18 @@ def test_experts_of_auto_round() -> None:
 
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let vLLM multiply by a transform's matrix as on ROCm; its CPU platform has no function."""
+    """Let vLLM multiply by a transform's matrix as on ROCm; its CPU platform has no function.
+
+    vLLM keeps the addresses of the matrices that it has scaled, and scales none twice. Another
+    test's freed matrix may have had this one's address.
+    """
     from hk_vllm.linear import rotated
     from vllm.model_executor.layers.quantization.compressed_tensors.transform import module
 
     monkeypatch.setattr(rotated.current_platform, "is_cpu", lambda: False)
     product = lambda _, x, weight, bias: torch.nn.functional.linear(x, weight, bias)  # noqa: E731
     monkeypatch.setattr(module, "dispatch_unquantized_gemm", lambda: product)
+    monkeypatch.setattr(module.HadamardTransform, "scaled_data_ptrs", set())
 
 
 @pytest.mark.parametrize("name", ["ct-channel-token", "ct-mxfp4"])
