@@ -104,7 +104,7 @@ class Workspaces:
                 another = self._spare.pop(index, None)
                 if another is None or another.partial.nbytes < partial_bytes:
                     raise DeviceError(
-                        "a linear layer that splits its depth has no workspace on a stream whose "
+                        "a launch that leaves partial results has no workspace on a stream whose "
                         "first use is in a graph capture: call it on that stream before"
                     )
                 self._keep(before)
