@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices import always
+from hk_backend import _emulator
+from hk_backend.devices import DeviceError, always
 from hk_backend.devices.hip.attention_decode import OPERATOR
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import KernelEntry, catalogue, decode_plan
+from hk_backend.lab.timing.launch import trace
+from hk_backend.lab.timing.workloads.attention_decode import FAMILY
 from hk_backend.ops import DecodeRequest, PagedKV, attention_decode
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost
-from tests.devices.hip.graph import Launch, check_replays
+from tests.devices.hip.graph import Graph, Launch, check_replays
+from tests.devices.hip.hip_calls import stream
 from tests.kernels.attention_launch import excess
 from tests.ops.oracle import expected
 
@@ -86,6 +90,19 @@ def test_one_graph_serves_all_lengths(
     assert not device.workspaces.of(0, streams[0], 0).arrived.any()
 
 
+def test_a_first_use_in_a_capture_says_what_to_do(
+    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """No lasting memory can be allocated in a capture, and the message is of no other operator."""
+    held = batch(1)
+    attention_decode(**arguments(held))
+    library.synchronise(streams[0])
+    streams[0] = stream(library)
+    why = "a launch that leaves partial results has no workspace on a stream"
+    with Graph(library, streams[0]).capture(), pytest.raises(DeviceError, match=why):
+        attention_decode(**arguments(held))
+
+
 def of(**changes: Any) -> DecodeRequest:
     request = DecodeRequest("cuda", torch.bfloat16, 32, 8, 128, block_size=16)
     return replace(request, **changes)
@@ -126,6 +143,18 @@ def test_too_many_tokens_are_refused_by_name(device: OnTheHost) -> None:
         attention_decode(**arguments(batch(1)), max_query_len=33)
     with pytest.raises(ValueError, match="max_query_len: 0"):
         attention_decode(**arguments(batch(1)), max_query_len=0)
+
+
+@pytest.mark.parametrize(
+    "kernel", catalogue("gfx950").families["attention_decode"], ids=lambda kernel: kernel.name
+)
+def test_all_workgroups_of_a_grid_fit_at_once(kernel: KernelEntry) -> None:
+    """The clock reads a kernel's registers from its descriptor, and the plan must agree: shares
+    are equal, so a second round would take as long as the first."""
+    assert FAMILY.small is not None
+    traced = trace(FAMILY.launch_of(kernel, FAMILY.small(kernel)), threads=1)
+    found = traced.trace.resident(_emulator.TimingParameters("gfx950"))
+    assert decode_plan.resident(kernel) == found
 
 
 def test_the_grid_follows_from_the_batch_and_the_gpu() -> None:
