@@ -1,6 +1,6 @@
 """Every environment variable that a user sets at run time, in one place, validated.
 
-`HK_BACKEND`: 0 (default) | 1 | a comma list of routes: attention, linear.
+`HK_BACKEND`: 0 (default) | 1 | a comma list of routes: attention, decode, linear.
 `HK_DEVICE`: auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2 |
     cpu:portable | emulated:gfx942 | emulated:gfx950.
 `HK_STRICT`: 0 (default) | 1: a layer that would fall back is an error.
@@ -24,7 +24,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from hk_backend.terms.measurements import Measurements, MeasurementsError
 from hk_backend.terms.measurements import read as read_measurements
 
-Route = Literal["attention", "linear"]
+Route = Literal["attention", "decode", "linear"]
 Device = Literal[
     "auto",
     "hip",
@@ -38,10 +38,13 @@ Device = Literal[
     "emulated:gfx950",
 ]
 ROUTES: tuple[str, ...] = get_args(Route)
+COMES_WITH = {"decode": "attention"}
+"""Routes that are installed in an engine with another one."""
 DEVICES: tuple[str, ...] = get_args(Device)
 
 _EXPECTED = {
-    "backend": f"0, 1, or a comma-separated list of routes: {', '.join(ROUTES)}",
+    "backend": f"0, 1, or a comma-separated list of routes: {', '.join(ROUTES)} (decode only "
+    "beside attention)",
     "device": f"one of: {', '.join(DEVICES)}",
     "strict": "0 or 1",
     "check": "a share of calls between 0 and 1, for example 0.01",
@@ -88,7 +91,10 @@ class Config(BaseSettings):
             return frozenset()
         if text == "1":
             return frozenset(ROUTES)
-        return frozenset(part.strip() for part in text.split(","))
+        routes = frozenset(part.strip() for part in text.split(","))
+        if "decode" in routes and "attention" not in routes:
+            raise ValueError("decode without attention")
+        return routes
 
     @field_validator("strict", mode="before")
     @classmethod

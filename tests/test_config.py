@@ -56,6 +56,7 @@ VALUES = {
     "backend": {
         "": frozenset(), "0": frozenset(), "1": frozenset(ROUTES), " 1 ": frozenset(ROUTES),
         "attention": ATTENTION, " attention , attention": ATTENTION,
+        "attention,decode": frozenset({"attention", "decode"}),
     },
     "device": dict(zip(DEVICES, DEVICES, strict=True)),
     "strict": {"": 0, "0": 0, "1": 1},
@@ -76,7 +77,7 @@ def test_valid_values(
 
 
 INVALID = {
-    "HK_BACKEND": ("2", "true", "attention,linaer", "attention,", "0,attention"),
+    "HK_BACKEND": ("2", "true", "attention,linaer", "attention,", "0,attention", "decode,linear"),
     "HK_DEVICE": ("cuda", "CPU", "cpu:avx", "emulated:gfx90a"),
     "HK_STRICT": ("yes", "2"),
     "HK_CHECK": ("-0.1", "1.5", "nan", "often"),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.verdict import Verdict
 
 
@@ -76,7 +76,7 @@ class Device(Protocol):
 class Prepared(Protocol):
     """A call that has been checked and prepared once, to be repeated."""
 
-    def launch(self, step: PrefillStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+    def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
         """Enqueues the same work for a step's rows, if the call has any, and other tensors.
 
         Returns:

@@ -1,9 +1,9 @@
-"""The attention route in an engine: asks HK, launches it, checks it, and survives its errors.
+"""The attention routes in an engine: ask HK, launch it, check it, and survive its errors.
 
-A step's rows are planned once (`PrefillStep`). A layer's first call goes through the public
-operator, with all its checks. On a GPU its launch is then prepared, and later calls go straight to
-the launcher, without torch's dispatcher. A call with tensors of another layout counts as a first
-call again.
+Prefill and decode are two routes, as either may be off, or slower than the engine. A step's rows
+are planned once (`AttentionStep`). A layer's first call goes through the public operator, with all
+its checks. On a GPU its launch is then prepared, and later calls go straight to the launcher,
+without torch's dispatcher. A call with tensors of another layout counts as a first call again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.devices.base import Prepared
-from hk_backend.ops import AttentionRequest, attention_prefill, supports
+from hk_backend.ops import AttentionRequest, attention_decode, attention_prefill, supports
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
-from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.attention_arguments import AttentionArguments, DecodeArguments
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.checks import bad
-from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.verdict import Verdict, refused
 
 ROUTE = "attention"
+DECODE = "decode"
+MOST_QUERY_TOKENS = 16
+"""Most query tokens of a row that engines hand to decode: one and its drafts."""
 
 LayerTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Query, key, value and out of one call; key and value are packed, or the layer's cache."""
@@ -39,23 +42,24 @@ def ask(request: AttentionRequest) -> Verdict:
         return refused(f"{type(error).__name__}: {error}")
 
 
-class PrefillRoute:
-    """The attention calls of one layer.
+class AttentionRoute:
+    """The calls of one layer that belong to one route.
 
     An error in HK switches the route off and never reaches the engine.
 
     Args:
         logger: the engine's logger, for the line about a switch-off.
+        route: `ROUTE`, or `DECODE` for steps with a `max_query_len`.
     """
 
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
-        self._check = ShadowCheck(ROUTE, get_config().check)
+    def __init__(self, logger: logging.Logger, route: str = ROUTE) -> None:
+        self._logger, self._route = logger, route
+        self._check = ShadowCheck(route, get_config().check)
         self._prepared: dict[tuple[bool, bool], Prepared | None] = {}
 
     def compute(
         self,
-        step: PrefillStep,
+        step: AttentionStep,
         paged: bool,
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
@@ -64,9 +68,9 @@ class PrefillRoute:
 
         Args:
             paged: whether keys are read from the cache.
-            arguments: returns all arguments of `ops.attention_prefill` except those of the step.
-                Called when tensors of a layer are met for the first time, or a call is checked.
-                Only the tensors may differ between calls of a layer.
+            arguments: returns all arguments of the operator except those of the step. Called when
+                tensors of a layer are met for the first time, or a call is checked. Only the
+                tensors may differ between calls of a layer.
 
         Returns:
             the reason why the parent must compute instead; empty if there is none.
@@ -75,12 +79,12 @@ class PrefillRoute:
             self.launch(step, paged, tensors, arguments)
             why = self._why_wrong(step, paged, tensors, arguments) if self._check.on else ""
         except Exception as error:
-            return survive(self._logger, error)
-        return switch_off(self._logger, why) if why else ""
+            return survive(self._logger, error, self._route)
+        return switch_off(self._logger, why, route=self._route) if why else ""
 
     def launch(
         self,
-        step: PrefillStep,
+        step: AttentionStep,
         paged: bool,
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
@@ -92,7 +96,7 @@ class PrefillRoute:
 
     def _why_wrong(
         self,
-        step: PrefillStep,
+        step: AttentionStep,
         paged: bool,
         tensors: LayerTensors,
         arguments: Callable[[], dict[str, Any]],
@@ -100,11 +104,11 @@ class PrefillRoute:
         """Compares the call with the reference if HK_CHECK draws it; returns what is wrong."""
         if not self._check.due(lambda: device_for(tensors[0].device.type).is_capturing()):
             return ""
-        of = AttentionArguments(**arguments(), **step.rows(paged))
-        return self._check.attention_prefill(of).why
+        of = _arguments_class(step)(**arguments(), **step.rows(paged))
+        return self._check.attention(of).why
 
     def _meet(
-        self, step: PrefillStep, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
+        self, step: AttentionStep, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
     ) -> None:
         """Runs the public operator, and prepares what later calls need to skip it."""
         names = ("query", "out") if paged else ("query", "key", "value", "out")
@@ -113,19 +117,28 @@ class PrefillRoute:
                 expected = f"at least the step's {step.num_tokens}"
                 bad(name, f"{len(arguments[name])} tokens", expected)
         arguments |= step.rows(paged)
-        attention_prefill(**arguments)
+        if step.max_query_len is None:
+            attention_prefill(**arguments)
+        else:
+            attention_decode(**arguments)
         device = device_for(tensors[0].device.type)
-        prepared = device.prepare(AttentionArguments(**arguments), tensors)
+        prepared = device.prepare(_arguments_class(step)(**arguments), tensors)
         self._prepared[paged, step.gathered] = prepared
 
 
-def survive(logger: logging.Logger, error: Exception) -> str:
-    """Switches the route off after an error in HK; returns the reason."""
-    return switch_off(logger, f"HK failed: {type(error).__name__}: {error}", error)
+def survive(logger: logging.Logger, error: Exception, route: str = ROUTE) -> str:
+    """Switches a route off after an error in HK; returns the reason."""
+    return switch_off(logger, f"HK failed: {type(error).__name__}: {error}", error, route)
 
 
-def switch_off(logger: logging.Logger, why: str, error: Exception | None = None) -> str:
-    """Leaves attention to the engine in this process, logs that once, and returns `why`."""
-    if routes.disable(ROUTE, why):
-        logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
+def switch_off(
+    logger: logging.Logger, why: str, error: Exception | None = None, route: str = ROUTE
+) -> str:
+    """Leaves a route to the engine in this process, logs that once, and returns `why`."""
+    if routes.disable(route, why):
+        logger.error("hk_backend: route %s is switched off: %s", route, why, exc_info=error)
     return why
+
+
+def _arguments_class(step: AttentionStep) -> type[AttentionArguments]:
+    return AttentionArguments if step.max_query_len is None else DecodeArguments

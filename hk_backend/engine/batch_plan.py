@@ -1,4 +1,4 @@
-"""The plan of one engine step: the rows of HK, and the rows of the parent.
+"""The plan of one engine step: HK's prefill rows, and the rows of decode, HK's or the parent's.
 
 An engine describes its step as a `Batch`. `plan_batch` decides about its rows and plans HK's, once
 and before any layer runs. Each layer's call then takes its tensors and its counters from the plan.
@@ -7,16 +7,17 @@ and before any layer runs. Each layer's call then takes its tensors and its coun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from hk_backend.engine.attention import ROUTE, LayerTensors
+from hk_backend.engine.attention import DECODE, ROUTE, LayerTensors
 from hk_backend.engine.rows import (
     Bools,
     Ints,
+    RowSplit,
     Selection,
     prefill_tokens,
     select,
@@ -25,7 +26,8 @@ from hk_backend.engine.rows import (
 )
 from hk_backend.ops import PagedKV
 from hk_backend.routing.metrics import count
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.routing.routes import Outcome
+from hk_backend.terms.attention_step import AttentionStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +63,21 @@ class BatchPlan:
     """The division of one batch between HK and the parent.
 
     With a `refusal` the parent computes the whole batch. Otherwise HK computes the rows `mine`, and
-    the parent the rows `theirs`.
+    the others, too, if there is a step `decode` for them. Should that fail, the whole batch is the
+    parent's.
 
     Args:
         dummy: whether this is a call of profiling, warm-up, capture or a contest.
         tokens: HK's prefill tokens.
         left: the parent's prefill tokens, by reason; None: not known on the host.
         reads_cache: whether HK reads its keys from the cache.
-        mine: HK's rows.
-        step: HK's rows as a layer's call needs them; None: HK serves no layer.
-        theirs: the parent's rows; None: there are none.
-        parent: `theirs` in the form that the parent computes them from.
+        mine: HK's prefill rows; None: there are none.
+        step: these rows as a layer's call needs them; None: HK serves no layer.
+        theirs: the other rows; None: there are none.
+        parent: `theirs` in the form that the parent computes them from, beside HK's prefill.
+        decode: `theirs` as a layer's call needs them; None: HK's decode does not compute them.
+        left_decode: reason why the parent computes `theirs`, if decode is a route; else empty.
+        captured: whether HK's launches are recorded in a graph.
     """
 
     refusal: str = ""
@@ -80,32 +86,29 @@ class BatchPlan:
     left: Mapping[str, int] | None = None
     reads_cache: bool = False
     mine: Selection | None = None
-    step: PrefillStep | None = None
+    step: AttentionStep | None = None
     theirs: Selection | None = None
     parent: Any = None
+    decode: AttentionStep | None = None
+    left_decode: str = ""
+    captured: bool = False
 
-    def tensors(self, call: LayerTensors, cache: PagedKV | None) -> LayerTensors:
-        """The tensors of HK's rows in a layer's call: the call's own, or gathered.
+    def count(self, why: str, tokens: int) -> None:
+        """Counts a call of `tokens` tokens, for each route that has to do with its batch.
 
         Args:
-            cache: the layer's cache, if HK reads its keys there.
+            why: reason why the parent computes the whole batch; empty if HK computed its rows.
         """
-        assert self.step is not None
-        query, key, value, out = call
-        if cache is not None:
-            key, value = cache.key.tensor, cache.value.tensor
-        if not self.step.gathered:
-            return query, key, value, out
-        assert self.mine is not None
-        if cache is None:
-            key, value = self.mine.of_tokens(key), self.mine.of_tokens(value)
-        return self.mine.of_tokens(query), key, value, self.mine.output_for(out)
-
-    def scatter(self, tensors: LayerTensors, out: torch.Tensor) -> None:
-        """Writes the results in `tensors` (see there) to their places in a call's `out`."""
-        if self.step is not None and self.step.gathered:
-            assert self.mine is not None
-            self.mine.scatter(tensors[3], out)
+        if why and (self.mine is not None or self.refusal):
+            self.count_left(why, tokens)
+        elif self.mine is not None:
+            self.count_served()
+        if self.decode is None and not self.left_decode:
+            return
+        assert self.theirs is not None
+        why = self.left_decode or why
+        outcome: Outcome = "captured" if self.captured else "dummy" if self.dummy else "served"
+        count(DECODE, "fallback" if why else outcome, self.theirs.num_tokens, why)
 
     def count_served(self) -> None:
         """Counts a call whose rows `mine` HK has computed."""
@@ -143,8 +146,9 @@ def plan_batch(
     why_slower: Callable[[int], str] | None = None,
     reads_back: bool = False,
     serves: bool = True,
+    why_not_decode: Callable[[int, int], str] | None = None,
 ) -> BatchPlan | None:
-    """Plans a batch, without waiting for its device; None if the batch holds no prefill.
+    """Plans a batch, without waiting for its device; None if HK has nothing to do with it.
 
     Args:
         cache_refusal: reason why HK cannot read the cache; empty if it can.
@@ -152,22 +156,83 @@ def plan_batch(
             faster; empty if HK is. None: not measured.
         reads_back: whether tokens of the batch itself are read from the cache, if HK can read it.
         serves: whether HK serves any layer; if not, the rows are not planned.
+        why_not_decode: for a number of decode rows, and the most query tokens of one, the reason
+            why the parent computes them; empty if HK does. None: the parent does.
     """
     starts = batch.starts
     split = split_rows(starts, batch.lengths, batch.is_prefilling, batch.drafts, cache_refusal)
-    if not split.tokens:  # HK has no rows, and without prefill the parent has its own path
-        return BatchPlan(next(iter(split.left)), left=split.left) if split.left else None
-    if why_slower and (why := why_slower(split.longest)):
+    left_decode = _why_not_decode(split, starts, why_not_decode, cache_refusal)
+    decodes = left_decode == "" and bool(split.theirs.any())
+    left = split.left_by_decode if decodes else split.left
+    if not split.tokens and left:
+        return BatchPlan(next(iter(left)), left=left)
+    if not split.tokens and left_decode is None:  # without prefill the parent has its own path
+        return None
+    if split.tokens and why_slower and (why := why_slower(split.longest)):
         return left_whole(why, starts)
     device = batch.seq_lens.device
     mine, theirs = (select(rows, starts, device) for rows in (split.mine, split.theirs))
-    assert mine is not None
     reads_cache = split.reads_cache or (reads_back and not cache_refusal)
-    step = _step_of(batch, mine, reads_cache) if serves else None
-    return BatchPlan("", False, split.tokens, split.left, reads_cache, mine, step, theirs)
+    step = decode = None
+    if mine is not None and serves:
+        step = _step_of(batch, mine, reads_cache)
+    if decodes and theirs is not None:
+        decode = _step_of(batch, theirs, True, int(np.diff(theirs.starts).max()))
+    rows = reads_cache, mine, step, theirs, None, decode, left_decode or ""
+    return BatchPlan("", False, split.tokens, left, *rows)
 
 
-def _step_of(batch: Batch, rows: Selection, reads_cache: bool) -> PrefillStep:
+def plan_decode(batch: Batch) -> BatchPlan | None:
+    """Plans a batch whose rows are all HK's decode rows; None if it has no row."""
+    every = select(np.diff(batch.starts) > 0, batch.starts, batch.seq_lens.device)
+    if every is None:
+        return None
+    longest = int(np.diff(every.starts).max())
+    return BatchPlan(theirs=every, decode=_step_of(batch, every, True, longest))
+
+
+def plan_capture(batch: Batch, max_query_len: int) -> BatchPlan | None:
+    """Plans a batch of decode rows whose launches a graph records.
+
+    Every row may have `max_query_len` tokens at a replay, whatever it has now.
+
+    Returns:
+        None if they would read copies of the batch's tensors, which the engine does not update
+        before a replay.
+    """
+    most = np.arange(len(batch.starts), dtype=batch.starts.dtype) * max_query_len
+    plan = plan_decode(replace(batch, starts=most))
+    if plan is None or plan.theirs is None or plan.decode is None:
+        return None
+    rows, step = plan.theirs, plan.decode
+    there = batch.query_start_loc, batch.seq_lens, batch.block_table(rows, batch.longest(rows))
+    held = step.query_start_loc, step.seq_lens, step.block_table
+    for own, engines in zip(held, there, strict=True):
+        if own is None or engines is None or own.data_ptr() != engines.data_ptr():
+            return None
+    return replace(plan, captured=True)
+
+
+def _why_not_decode(
+    split: RowSplit,
+    starts: Ints,
+    why_not: Callable[[int, int], str] | None,
+    cache_refusal: str,
+) -> str | None:
+    """Reason why the parent computes the rows that HK's prefill does not; empty if HK does.
+
+    Returns:
+        None if there are no such rows, or decode is not a route.
+    """
+    if why_not is None or not split.theirs.any():
+        return None
+    longest = int(np.diff(starts)[split.theirs].max())
+    return cache_refusal or why_not(int(split.theirs.sum()), longest)
+
+
+def _step_of(
+    batch: Batch, rows: Selection, reads_cache: bool, max_query_len: int | None = None
+) -> AttentionStep:
     """Plans HK's rows, in place where the engine has them, or gathered."""
     seq_lens = rows.of_rows(batch.seq_lens).int()
     longest = batch.longest(rows)
@@ -178,4 +243,24 @@ def _step_of(batch: Batch, rows: Selection, reads_cache: bool) -> PrefillStep:
         host = (rows.starts + rows.first_token).astype(np.int32)
         starts = to_device(host, seq_lens.device)
     end = rows.first_token + rows.num_tokens
-    return PrefillStep.of(starts, end, seq_lens, table, longest, rows.gathered)
+    known = table, longest, rows.gathered, max_query_len
+    return AttentionStep.of(starts, end, seq_lens, *known)
+
+
+def tensors_of(
+    step: AttentionStep, rows: Selection, call: LayerTensors, cache: PagedKV | None
+) -> LayerTensors:
+    """The tensors of HK's rows in a layer's call: the call's own, or gathered.
+
+    Args:
+        step: the `rows`, as planned.
+        cache: the layer's cache, if HK reads its keys there.
+    """
+    query, key, value, out = call
+    if cache is not None:
+        key, value = cache.key.tensor, cache.value.tensor
+    if not step.gathered:
+        return query, key, value, out
+    if cache is None:
+        key, value = rows.of_tokens(key), rows.of_tokens(value)
+    return rows.of_tokens(query), key, value, rows.output_for(out)

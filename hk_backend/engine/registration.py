@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from hk_backend.config import ROUTES, ConfigError, get_config, unknown_variables
+from hk_backend.config import COMES_WITH, ROUTES, ConfigError, get_config, unknown_variables
 from hk_backend.engine import report
 from hk_backend.routing.routes import routes
 
@@ -52,8 +52,9 @@ class Plugin:
                 routes.disable(route, str(error))
             self.give_up(str(error))
             return
+        installed = asked - COMES_WITH.keys()
         for route in ROUTES:
-            if route not in asked:
+            if route not in installed:
                 continue
             try:
                 if self.share():
@@ -63,8 +64,10 @@ class Plugin:
             except Exception as error:  # a broken HK installation must not break the engine
                 why = f"HK cannot be loaded: {type(error).__name__}: {error}"
             if why:
-                routes.disable(route, why)
-                self.give_up(why if len(asked) == 1 else f"route {route}: {why}")
+                for each in asked:
+                    if COMES_WITH.get(each, each) == route:
+                        routes.disable(each, why)
+                self.give_up(why if len(installed) == 1 else f"route {route}: {why}")
 
     def give_up(self, why: str) -> None:
         """Leaves the engine as it is, and logs why; an error with HK_STRICT=1."""

@@ -41,15 +41,17 @@ def _log_counters(owner: int, engine: str, logger: logging.Logger) -> None:
 def lines(found: Iterable[Metric], engine: str) -> list[str]:
     """One line per route, with its calls or layers.
 
-    Examples: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`, `linear: 121 layers
-    by HK; 2 layers by vLLM: a weight in torch.int8; 3600 calls, ...`.
+    Examples: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`, `decode: 30 layers
+    by HK; 900 calls, 900 tokens by HK (100.0%)`, `linear: 121 layers by HK; 2 layers by vLLM: a
+    weight in torch.int8; 3600 calls, ...`.
     """
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for metric in found:
         for sample in metric.samples:
             samples[sample.labels["route"]].append(sample)
     return [
-        f"{route}: {_describe(of_route, engine)}" for route, of_route in sorted(samples.items())
+        f"{route}: {_describe(route, of_route, engine)}"
+        for route, of_route in sorted(samples.items())
     ]
 
 
@@ -58,7 +60,7 @@ Counts = dict[tuple[str, str], int]
 """Numbers by outcome and reason."""
 
 
-def _describe(samples: list[Sample], engine: str) -> str:
+def _describe(route: str, samples: list[Sample], engine: str) -> str:
     from hk_backend.routing import metrics
 
     counts: dict[str, Counts] = {metrics.CALLS: {}, metrics.TOKENS: {}, metrics.LAYERS: {}}
@@ -70,11 +72,10 @@ def _describe(samples: list[Sample], engine: str) -> str:
         else:
             counts[name][sample.labels["outcome"], sample.labels["reason"]] = int(sample.value)
     parts = _layers(counts[metrics.LAYERS], engine)
-    other = "the reference" if parts else engine
+    kind = "prefill " if route == "attention" else ""
+    other = "the reference" if route == "linear" else engine
     if counts[metrics.CALLS] or not parts:
-        parts += _calls(
-            counts[metrics.CALLS], counts[metrics.TOKENS], "" if parts else "prefill ", other
-        )
+        parts += _calls(counts[metrics.CALLS], counts[metrics.TOKENS], kind, other)
     if checked[metrics.CHECKED]:
         parts.append(
             f"{checked[metrics.CHECKED]:.0f} calls checked, "

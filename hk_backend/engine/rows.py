@@ -1,4 +1,4 @@
-"""Decides which rows of a batch HK computes, each row by its kind, in any order of the batch.
+"""Decides which rows of a batch HK's prefill computes, each by its kind, in any order.
 
 A *row* is one request of the batch: its query tokens and the number of keys that it sees.
 
@@ -9,9 +9,10 @@ A *row* is one request of the batch: its query tokens and the number of keys tha
     projected.
 `extend`: any other row with cached tokens. Its keys must be read from the cache.
 
-The parent computes decode and speculative rows. HK computes fresh rows, and extends if it can read
-the cache. A short extend, the end of a prompt's last chunk, looks like a speculative row. The
-engine tells which of them it is; if it does not, the parent computes the row.
+HK's prefill computes fresh rows, and extends if it can read the cache. The other rows are for HK's
+decode, or for the parent. A short extend, the end of a prompt's last chunk, looks like a
+speculative row. The engine tells which of them it is; if it does not, the row counts as
+speculative.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SPECULATIVE = "speculative verification"
 
 @dataclass(frozen=True, slots=True)
 class RowSplit:
-    """A batch split into HK's rows and the parent's.
+    """A batch split into the rows of HK's prefill and the others.
 
     Args:
-        mine, theirs: bool `[rows]`, HK's rows and the parent's; padding is in neither.
+        mine, theirs: bool `[rows]`, rows of HK's prefill and the others; padding is in neither.
         tokens: query tokens of HK's rows that count as prefill; 0: HK has nothing to compute.
         left: such tokens of the parent's rows, by reason.
         longest: query tokens of the longest of HK's rows.
@@ -47,6 +48,11 @@ class RowSplit:
     left: Mapping[str, int]
     longest: int
     reads_cache: bool
+
+    @property
+    def left_by_decode(self) -> Mapping[str, int]:
+        """Prefill tokens of the parent's rows if HK's decode computes the speculative ones."""
+        return {why: tokens for why, tokens in self.left.items() if why != SPECULATIVE}
 
 
 def prefill_tokens(query_start_loc: Ints) -> int:

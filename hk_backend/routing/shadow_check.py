@@ -84,7 +84,7 @@ class ShadowCheck:
             )
         count_unchecked(self._route)
 
-    def attention_prefill(self, of: AttentionArguments) -> Verdict:
+    def attention(self, of: AttentionArguments) -> Verdict:
         """Compares what a causal call wrote into `out` with the reference.
 
         Returns:

@@ -20,6 +20,7 @@ BATCH_FIELDS = (
     "multi_item_delimiter_indices, attn_cp_metadata, tbo_parent_token_range"
 )
 FORWARD = "forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache)"
+FORWARD_DECODE = "forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache)"
 LAYER = (
     "__init__(self, num_heads, head_dim, scaling, num_kv_heads, layer_id, logit_cap, v_head_dim, "
     "sliding_window_size, is_cross_attention, pos_encoding_mode, logit_capping_method, "
@@ -36,6 +37,8 @@ ATTENTION = {
     ),
     "sglang.srt.layers.attention.base_attn_backend": (
         f"AttentionBackend.{FORWARD}",
+        f"AttentionBackend.{FORWARD_DECODE}",
+        "AttentionBackend.init_cuda_graph_state(self, max_bs, max_num_tokens)",
         "AttentionBackend.init_forward_metadata(self, forward_batch)",
         "AttentionBackend.init_forward_metadata_out_graph(self, forward_batch, in_capture)",
         "AttentionBackend.forward_metadata",

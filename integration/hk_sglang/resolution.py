@@ -53,7 +53,7 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     for flag in sorted({*named} - {*ASKING}):
         from hk_backend.engine import loggers  # not imported unless the user asked for HK
 
-        said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
+        said = "hk_backend: %s: HK computes decode beside its prefill only, using SGLang's own"
         loggers.of("sglang", "plugin").warning(said, flag)
     if {*named} & {*ASKING}:
         _ask_for_attention()

@@ -17,12 +17,12 @@ from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine import attention
-from hk_backend.engine.attention import PrefillRoute
+from hk_backend.engine.attention import AttentionRoute
 from hk_backend.kernels import catalogue
 from hk_backend.lab.bench.launch.nothing import nothing_device
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.graph import Graph
@@ -50,7 +50,7 @@ class Layer:
     """One layer's calls, with a count of how often the operator's arguments were built."""
 
     def __init__(self, paged: bool) -> None:
-        self.route = PrefillRoute(ENGINE)
+        self.route = AttentionRoute(ENGINE)
         cache = torch.zeros(8, KV_HEADS, BLOCK, 2 * SIZE, dtype=BF16)
         self.cache = PagedKV.from_packed(cache) if paged else None
         self.asked = 0
@@ -62,7 +62,7 @@ class Layer:
         key = torch.zeros(tokens, KV_HEADS, SIZE, dtype=BF16)
         return query, key, key.clone(), query.clone()
 
-    def call(self, step: PrefillStep, tensors: Any = None) -> str:
+    def call(self, step: AttentionStep, tensors: Any = None) -> str:
         query, key, value, out = tensors or self.tensors()
 
         def arguments() -> dict[str, Any]:
@@ -74,8 +74,8 @@ class Layer:
         return self.route.compute(step, paged, (query, key, value, out), arguments)
 
 
-def a_step() -> PrefillStep:
-    return PrefillStep.of(
+def a_step() -> AttentionStep:
+    return AttentionStep.of(
         STARTS,
         TOKENS,
         torch.tensor([9, 20], dtype=torch.int32),
@@ -175,8 +175,8 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
 
 def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:
     """A layer's calls in one step, as an engine makes them."""
-    route = PrefillRoute(logging.getLogger("engine"))
-    step = PrefillStep.of(call["query_start_loc"], len(call["query"]))
+    route = AttentionRoute(logging.getLogger("engine"))
+    step = AttentionStep.of(call["query_start_loc"], len(call["query"]))
     names = ("query", "key", "value")
 
     def arguments() -> dict[str, Any]:

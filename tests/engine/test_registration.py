@@ -23,6 +23,7 @@ from hk_backend.engine.loaded import TUNABLES, USERS_CHOICE, keep_freed_memory
 from hk_backend.engine.registration import Plugin, RegisterError
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,19 @@ def test_an_unknown_variable_is_named(engine_log: Lines, monkeypatch: pytest.Mon
     plugin(monkeypatch).register_routes()
     said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
     assert engine_log.lines == [f"WARNING hk_backend: {said}"]
+
+
+def test_decode_comes_with_attention(engine_log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One installation serves both routes, and its failure switches off both."""
+    monkeypatch.setenv("HK_BACKEND", "attention,decode")
+    plugin(monkeypatch).register_routes()
+    assert engine_log.lines == []
+    plugin(monkeypatch, broken).register_routes()
+    [line] = engine_log.lines
+    why = "HK cannot be loaded: ImportError: no kernels"
+    assert line.endswith(why)
+    for route in ("attention", "decode"):
+        assert routes.verdict(route).why == why
 
 
 @pytest.mark.parametrize(
@@ -203,6 +217,7 @@ ENGINE = """
 import json, logging, multiprocessing, os, signal, sys, tempfile
 from hk_backend.engine import report
 from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
 
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
@@ -263,17 +278,29 @@ def layer_by_layer() -> None:
     count_linear(served=30, dummy=8)
 
 
+def decode() -> None:
+    for reason in ("", ""):
+        metrics.count_layer("decode", reason)
+    metrics.count("decode", "served", 9)
+    metrics.count("decode", "fallback", 1, "a reason")
+
+
 @pytest.mark.parametrize(
     ("count", "said"),
     [
         (
+            decode,
+            "decode: 2 layers by HK; 1 calls, 9 tokens by HK (90.0%); "
+            "1 calls, 1 tokens by vLLM: a reason",
+        ),
+        (
             lambda: layers("a reason", "a reason"),
             "linear: 0 layers by HK; 2 layers by vLLM: a reason",
         ),
-        (lambda: count_linear(dummy=8), "linear: 0 calls, 0 prefill tokens by HK; 1 dummy calls"),
+        (lambda: count_linear(dummy=8), "linear: 0 calls, 0 tokens by HK; 1 dummy calls"),
         (
             captured_twice,
-            "linear: 1 calls, 30 prefill tokens by HK (100.0%); "
+            "linear: 1 calls, 30 tokens by HK (100.0%); "
             "2 calls captured in graphs, whose replays are not counted; "
             "2 calls not checked: captured in graphs",
         ),
@@ -283,7 +310,7 @@ def layer_by_layer() -> None:
             "1 calls, 30 tokens by HK (100.0%); 1 dummy calls",
         ),
     ],
-    ids=["no layer", "dummy runs", "graphs", "layer by layer"],
+    ids=["decode", "no layer", "dummy runs", "graphs", "layer by layer"],
 )
 def test_a_line(
     count: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

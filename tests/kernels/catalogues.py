@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel, catalogue
-from hk_backend.kernels.masks import NO_MASK
+from hk_backend.kernels.masks import NO_MASK, WINDOW
+
+MASKS = {"attention_prefill": NO_MASK, "attention_decode": WINDOW}
+"""Mask of the kernels that a plain layer takes: those of decode have a window in any case."""
 
 
 def selected(operator: str, **facts: Fact) -> KernelEntry:
@@ -24,8 +27,8 @@ def _alternatives(operator: str, **facts: Fact) -> Family:
     For attention, facts that are not given have defaults: keys and values in the kernel's own
     dtype, neither window nor sink, and one head size.
     """
-    if operator == "attention_prefill":
-        facts = {"stored": facts["dtype"], "mask": NO_MASK, "padded": False, **facts}
+    if operator in MASKS:
+        facts = {"stored": facts["dtype"], "mask": MASKS[operator], "padded": False, **facts}
     found = catalogue("gfx950").alternatives(operator, **facts)
     assert not isinstance(found, NoKernel), found
     return found

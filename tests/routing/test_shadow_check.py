@@ -60,7 +60,7 @@ def compute(query: torch.Tensor, arguments: dict[str, Any]) -> torch.Tensor:
 def checked(out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]) -> Verdict:
     """The verdict on `out` as the output of a call with these arguments."""
     of = AttentionArguments(query=query, out=out, **arguments)
-    return ShadowCheck("attention", 1).attention_prefill(of)
+    return ShadowCheck("attention", 1).attention(of)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from hk_backend.devices.cpu.extension import Extension, address
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.linear_arguments import LinearArguments
-from hk_backend.terms.prefill_step import PrefillStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PreparedLinear:
             _layouts(*call.weight.flat()[:-1], call.bias),
         )
 
-    def launch(self, step: PrefillStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+    def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
         x, data, factors, block_scales, input_scale, bias, _, out = tensors
         if _layouts(data, factors, block_scales, input_scale, bias) != self.layouts:
             return False

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
+
+import torch
 
 from hk_backend.devices.hip import attention_family, attention_launch
 from hk_backend.devices.hip.attention_family import STORED
 from hk_backend.devices.hip.attention_problem import DECODE_LENGTHS, problem_of
 from hk_backend.devices.hip.call import KernelCall, bad
-from hk_backend.devices.hip.operator import HipOperator, Machine, Problem, Usable, Way
+from hk_backend.devices.hip.operator import Gpus, HipOperator, Machine, Problem, Usable, Way
+from hk_backend.devices.hip.prepared_attention import can_prepare
+from hk_backend.devices.hip.prepared_decode import PreparedDecode, prepare_decode
 from hk_backend.kernels import Catalogue, Family, KernelEntry, decode_plan
 from hk_backend.terms.attention_arguments import AttentionArguments, DecodeArguments
 from hk_backend.terms.requests import DecodeRequest
@@ -58,6 +63,15 @@ class AttentionDecode(HipOperator):
             tensors={**call.tensors, **own},
             numbers={**call.numbers, "shares": shares},
         )
+
+    def record(
+        self, arguments: DecodeArguments, tensors: Sequence[torch.Tensor | None], gpus: Gpus
+    ) -> PreparedDecode | None:
+        call = attention_launch.prepare(arguments, gpus.catalogue)
+        if not can_prepare(call):
+            return None
+        index = gpus.memory.index(arguments.query)
+        return prepare_decode(gpus, index, gpus.with_usable(self, call, index), tensors)
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts

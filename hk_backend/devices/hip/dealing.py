@@ -12,8 +12,8 @@ from hk_backend.devices.hip.recording import StepValues
 from hk_backend.kernels import Family, attention_plan
 from hk_backend.kernels.attention_plan import Choice
 from hk_backend.kernels.masks import ALL_KEYS, GROUPED
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.checks import bad
-from hk_backend.terms.prefill_step import PrefillStep
 from hk_backend.terms.requests import AttentionRequest
 
 ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
@@ -63,13 +63,13 @@ class DealtLayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOnGpu:
-    """Values and choices that the launches of a step share on one GPU (`PrefillStep.derived`).
+    """Values and choices that the launches of a step share on one GPU (`AttentionStep.derived`).
 
     It keeps no reference to the step, which refers to it: in a cycle the step's tensors would stay
     alive until the garbage collection.
 
     Args:
-        longest: `PrefillStep.longest`.
+        longest: `AttentionStep.longest`.
     """
 
     whole: StepValues
@@ -77,7 +77,7 @@ class StepOnGpu:
     _dealt: dict[DealtLayer, tuple[Choice, StepValues]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, step: PrefillStep, memory: Memory) -> StepOnGpu:
+    def of(cls, step: AttentionStep, memory: Memory) -> StepOnGpu:
         """Raises `ValueError` if the step's tensors are not on a GPU of `memory`."""
         starts = step.query_start_loc
         if starts.device.type != memory.tensors_on:

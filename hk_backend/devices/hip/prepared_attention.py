@@ -23,7 +23,7 @@ from hk_backend.devices.hip.recording import Place, Recording
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Family
 from hk_backend.kernels.attention_plan import Parts, partial_bytes
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 
 TENSORS = ("query", "key", "value", "out")
 """The tensors of a layer that are handed over with each call."""
@@ -54,7 +54,7 @@ class PreparedAttention:
     shared: Recording | None
     kept: tuple[torch.Tensor, ...]
 
-    def launch(self, step: PrefillStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+    def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
         """Launches as `Prepared.launch` does. A captured launch never has parts, as their workspace
         could belong to another graph."""
         assert step is not None
@@ -104,14 +104,14 @@ def prepare_attention(
     whole = {}
     for kernel in call.kernels:
         one = replace(call, kernels=(kernel,))
-        launches = [(one, _places(one))]
+        launches = [(one, places(one))]
         like = {**given, **kept}
         whole[kernel.tile.rows] = Recording(kernels, memory, index, launches, like, exact, OF_WHOLE)
     shared = None
     if parts is not None:
         nothing = torch.empty(0, dtype=torch.float32, device=call.tensors["out"].device)
         first, second = in_parts(call, Parts(1, 0), parts, nothing)
-        launches = [(first, _places(first, SHARED)), (second, _places(second))]
+        launches = [(first, places(first, SHARED)), (second, places(second))]
         like = {**given, "partial": nothing, "sums": nothing, **kept}
         shared = Recording(kernels, memory, index, launches, like, exact, OF_PARTS)
     layer = DealtLayer.of(call, gpus.gpu(index).compute_units, parts=shared is not None)
@@ -121,7 +121,7 @@ def prepare_attention(
     return PreparedAttention(*place, layer, most, whole, shared, own)
 
 
-def _places(call: KernelCall, renamed: Mapping[str, str] | None = None) -> dict[str, Place]:
+def places(call: KernelCall, renamed: Mapping[str, str] | None = None) -> dict[str, Place]:
     """Places of a launch's tensors without those of the step, by the struct's fields."""
     names = renamed or {}
     return {field: (names.get(field, field), 0) for field in call.tensors if field not in ROWS}

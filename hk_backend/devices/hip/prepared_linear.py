@@ -13,8 +13,8 @@ from hk_backend.devices.hip.memory import Memory, spanned_bytes
 from hk_backend.devices.hip.operator import Gpus
 from hk_backend.devices.hip.recording import ALIGNMENT, Place, Recording
 from hk_backend.devices.hip.workspace import Workspaces
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.linear_arguments import LinearArguments
-from hk_backend.terms.prefill_step import PrefillStep
 
 WORKSPACE = ("partial", "arrived")
 """Tensors of the stream's workspace, which may be longer than a launch needs."""
@@ -41,7 +41,7 @@ class PreparedLinear:
     sums: int
     tiles: int
 
-    def launch(self, step: PrefillStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+    def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
         x, stream = tensors[0], self.memory.stream(self.index)
         assert x is not None
         scale = scratch = partial = arrived = None

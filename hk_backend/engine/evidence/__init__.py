@@ -14,7 +14,7 @@
     decision.why_not(rows)       # for a layer that is decided at each step
 """
 
-from hk_backend.engine.evidence.contest import Call, Contest, NoContest, prompts_up_to
+from hk_backend.engine.evidence.contest import Call, Contest, NoContest, Unserved, prompts_up_to
 from hk_backend.engine.evidence.deciding import MODELLED, decide, requests_run, say_measured
 from hk_backend.engine.evidence.decision import SLOWER, Decision, Kind
 from hk_backend.engine.evidence.ranks import ALONE, Ranks, ranks_of
@@ -29,6 +29,7 @@ __all__ = [
     "Kind",
     "NoContest",
     "Ranks",
+    "Unserved",
     "decide",
     "prompts_up_to",
     "ranks_of",

@@ -46,3 +46,7 @@ class NoContest(Exception):
 
     The message says why.
     """
+
+
+class Unserved(Exception):
+    """HK cannot compute the layer at all, so the engine does. The message says why."""

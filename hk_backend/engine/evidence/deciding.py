@@ -15,7 +15,7 @@ import torch
 from hk_backend import machine
 from hk_backend.config import get_config
 from hk_backend.engine.evidence import modelling
-from hk_backend.engine.evidence.contest import Contest, NoContest
+from hk_backend.engine.evidence.contest import Contest, NoContest, Unserved
 from hk_backend.engine.evidence.decision import Decision, Kind, decision_of, duration
 from hk_backend.engine.evidence.measuring import Budget, measure
 from hk_backend.engine.evidence.ranks import ALONE, Ranks
@@ -117,7 +117,8 @@ def _kinds(kinds: Iterable[Kind]) -> str:
     for what, count in sorted(counts.items(), reverse=True):
         noun = "" if parts else " kind" if count == 1 else " kinds"
         parts.append(f"{count}{noun} of {what}")
-    return " and ".join(parts)
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
@@ -153,6 +154,8 @@ def _by_a_clock(kind: Kind, contest: Callable[[], Contest]) -> Decision:
             times, unmeasured = modelling.modelled(contest(), kind.device)
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+    except Unserved as error:
+        return _left(kind, str(error))
     except Exception as error:  # any error of the engine or HK
         return _failed(kind, error)
     for each in times:
@@ -193,6 +196,8 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
             times, unmeasured = measure(made, stopwatch, share)
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+    except Unserved as error:
+        return _left(kind, str(error))
     except Exception as error:  # any error of the engine or HK
         return _failed(kind, error)
     finally:

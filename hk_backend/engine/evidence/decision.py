@@ -53,7 +53,7 @@ class Kind:
     """One kind of layer in one engine, shared by all layers that are equally fast.
 
     Attributes:
-        operator: the route, "linear" or "attention".
+        operator: the route: "linear", "attention" or "decode".
         engine: "vLLM" or "SGLang".
         device: name of HK's device, for example "cpu:avx512" or "hip:gfx950".
         layer: readable text of everything else that decides the speed: "bf16 6144x4096 from
@@ -103,7 +103,7 @@ class Decision:
     @property
     def by_hk(self) -> bool:
         """Whether HK computes anything of this kind. Attention is decided anew at each step."""
-        return (self.somewhere if self.kind.operator == "attention" else self.verdict).ok
+        return (self.verdict if self.kind.operator == "linear" else self.somewhere).ok
 
     def why_not(self, rows: int) -> str:
         """Reason why the engine computes a step with this many rows; empty if HK does.

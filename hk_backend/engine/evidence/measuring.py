@@ -22,8 +22,8 @@ SHORTEST = 1e-9
 """Shortest time in seconds that counts, as a clock may be too coarse for a call."""
 MEMORY_BOUND = 16
 """Rows up to which a linear layer waits for its weight, so that more rows cost nothing."""
-KINDS = 6
-"""Kinds of layers of a Llama: four linear layers, the head, attention."""
+KINDS = 8
+"""Kinds of layers of a Llama: four linear layers, the head, attention, decode at two lengths."""
 
 
 @dataclass

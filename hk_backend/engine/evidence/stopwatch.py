@@ -90,13 +90,13 @@ def stopwatch_for(operator: str, device: str) -> Stopwatch:
     """The stopwatch for a kind of layer.
 
     Args:
-        operator: the kind's operator. Attention reads what was just computed, so on the host its
-            caches stay.
+        operator: the kind's operator. Prefill reads what was just computed, so on the host its
+            caches stay. A weight, or a request's cache, is read once in a step.
         device: name of HK's device.
     """
     if device.startswith("hip"):
         return StreamStopwatch(evict=_eviction("cuda"))
-    return HostStopwatch(evict=_eviction("cpu")) if operator == "linear" else HostStopwatch()
+    return HostStopwatch() if operator == "attention" else HostStopwatch(evict=_eviction("cpu"))
 
 
 def _eviction(device: str) -> Call:

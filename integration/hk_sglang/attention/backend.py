@@ -1,8 +1,7 @@
-"""The wrapper of a parent backend: HK computes prefill batches, the parent everything else.
+"""The wrapper of a parent backend: HK computes prefill and decode, the parent everything else.
 
 The backend that SGLang's factory made keeps its state, and becomes an instance of a subclass of its
-own class. Decode, graph capture and replay, speculation and all other methods stay the parent's,
-except those named here.
+own class. Speculation and all other methods stay the parent's, except those named here.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from hk_backend.engine.contract import keeps
 from hk_backend.engine.foreign import foreign, foreign_method
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
-from hk_sglang.attention.prefill import HKPrefill
+from hk_sglang.attention.hk_attention import HKAttention
 from hk_sglang.attention.server import refuse_server
-from hk_sglang.contract import FORWARD
+from hk_sglang.contract import FORWARD, FORWARD_DECODE
 
 logger = loggers.of("sglang", "attention")
 
@@ -31,7 +30,7 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
     Raises:
         StrictError: HK does not serve it, with HK_STRICT=1.
     """
-    if isinstance(getattr(backend, "hk", None), HKPrefill):
+    if isinstance(getattr(backend, "hk", None), HKAttention):
         return  # another plugin's factory got this backend from HK's
     why = refuse_server(name, runner) or keeps(type(backend), [FORWARD]).why
     why = why or foreign_method(type(backend), "sglang", "forward_extend")
@@ -42,7 +41,9 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
         return
     if theirs := foreign(type(backend), "sglang"):
         logger.info("hk_backend: %s: HK wraps %s, which another plugin registered", name, theirs)
-    backend.hk = HKPrefill(backend, name, runner)
+    why = keeps(type(backend), [FORWARD_DECODE]).why
+    why = why or foreign_method(type(backend), "sglang", "forward_decode")
+    backend.hk = HKAttention(backend, name, runner, decode_refusal=why)
     backend.__class__ = wrapper_of(backend.__class__)
 
 
@@ -54,7 +55,7 @@ def wrapper_of(parent: Any) -> Any:
     """
 
     class Wrapper(parent):  # type: ignore[misc]
-        hk: HKPrefill
+        hk: HKAttention
 
         def init_forward_metadata(self, forward_batch: Any) -> None:
             with self.hk.planned(forward_batch):
@@ -63,8 +64,13 @@ def wrapper_of(parent: Any) -> Any:
         def init_forward_metadata_out_graph(
             self, forward_batch: Any, in_capture: bool = False
         ) -> None:
-            with self.hk.planned(forward_batch):
+            # SGLang calls this alone, and not in a capture, before it replays a graph
+            with self.hk.planned(forward_batch, replays=not in_capture):
                 super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+
+        def init_cuda_graph_state(self, max_bs: int, *args: Any, **named: Any) -> None:
+            super().init_cuda_graph_state(max_bs, *args, **named)
+            self.hk.allocate_graphs(max_bs)
 
         def forward_extend(
             self,
@@ -80,6 +86,21 @@ def wrapper_of(parent: Any) -> Any:
             if out is not None:
                 return out
             return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
+
+        def forward_decode(
+            self,
+            q: torch.Tensor,
+            k: torch.Tensor | None,
+            v: torch.Tensor | None,
+            layer: Any,
+            forward_batch: Any,
+            save_kv_cache: bool = True,
+            **extra: Any,
+        ) -> Any:
+            out = self.hk.attend(q, k, v, layer, forward_batch, save_kv_cache, extra)
+            if out is not None:
+                return out
+            return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, **extra)
 
     Wrapper.__name__ = Wrapper.__qualname__ = f"HK{parent.__name__}"
     return Wrapper

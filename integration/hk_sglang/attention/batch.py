@@ -16,7 +16,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMo
 
 from hk_backend.engine.batch_plan import Batch, BatchPlan, left_whole, plan_batch
 from hk_backend.engine.rows import Selection
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
@@ -35,19 +35,21 @@ class PlannedBatch:
         num_tokens: tokens of the whole batch, without padding.
         window_step: `plan.step` with the block table of the pool of sliding-window layers.
         window_slots: slots that sliding-window layers write.
+        window_decode: `plan.decode` with the block table of that pool.
     """
 
     batch: Any
     plan: BatchPlan
     num_tokens: int = 0
-    window_step: PrefillStep | None = None
+    window_step: AttentionStep | None = None
     window_slots: torch.Tensor | None = None
+    window_decode: AttentionStep | None = None
 
 
 def plan_forward_batch(
     batch: Any, pool: Any, req_to_token: torch.Tensor, off: str = "", **plan_arguments: Any
 ) -> PlannedBatch | None:
-    """Plans a `ForwardBatch`; None if it holds no prefill.
+    """Plans a `ForwardBatch` of prefill, which may have decode rows; None for any other.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
@@ -70,16 +72,24 @@ def plan_forward_batch(
     if plan is None:
         return None
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
-    window_step = window_slots = None
+    window_step = window_slots = window_decode = None
     if plan.step is not None and to_window is not None:
         window_slots = to_window(batch.out_cache_loc)
-        if plan.reads_cache:
-            window_step = plan.step.with_block_table(pages.numbers(to_window(pages.slots)))
-    return PlannedBatch(batch, plan, int(starts[-1]), window_step, window_slots)
+        if plan.reads_cache and plan.mine is not None:
+            table = pages.numbers(to_window(pages.slots_of(plan.mine)))
+            window_step = plan.step.with_block_table(table)
+        if plan.decode is not None and plan.theirs is not None:
+            table = pages.numbers(to_window(pages.slots_of(plan.theirs)))
+            window_decode = plan.decode.with_block_table(table)
+    windows = window_step, window_slots, window_decode
+    return PlannedBatch(batch, plan, int(starts[-1]), *windows)
 
 
 def one_batch(
-    rows: Sequence[tuple[int, int]], requests: torch.Tensor, slots: torch.Tensor
+    rows: Sequence[tuple[int, int]],
+    requests: torch.Tensor,
+    slots: torch.Tensor,
+    mode: ForwardMode | None = None,
 ) -> ForwardBatch:
     """Makes a batch, as a scheduler does, of requests without a place in the server.
 
@@ -87,6 +97,7 @@ def one_batch(
         rows: query and cached tokens of each request.
         requests: int64, the row of each request in the page table.
         slots: int64, the slot that each new token is written to.
+        mode: None: that of a batch of prefill with these rows.
     """
     queries, cached = [query for query, _ in rows], [cached for _, cached in rows]
     decodes = any(query == 1 and more for query, more in rows)
@@ -94,7 +105,7 @@ def one_batch(
     query_lens = torch.tensor(queries, dtype=torch.int32, device=slots.device)
     positions = torch.cat([torch.arange(more, more + query) for query, more in rows])
     return ForwardBatch(
-        forward_mode=ForwardMode.MIXED if decodes else ForwardMode.EXTEND,
+        forward_mode=mode or (ForwardMode.MIXED if decodes else ForwardMode.EXTEND),
         batch_size=len(rows),
         input_ids=torch.zeros_like(slots),
         req_pool_indices=requests,
@@ -117,23 +128,26 @@ class PageTable:
 
     Attributes:
         seq_lens: `[rows]`, keys of each row.
-        slots: see `page_slots`, for the rows of the last `of_rows`.
     """
-
-    slots: torch.Tensor
 
     def __init__(self, batch: Any, pool: Any, req_to_token: torch.Tensor) -> None:
         rows = len(batch.extend_seq_lens_cpu)
         self.seq_lens: torch.Tensor = batch.seq_lens[:rows]
         self._requests = batch.req_pool_indices[:rows]
         self._page_size, self._req_to_token = pool.page_size, req_to_token
+        self._slots: dict[int, torch.Tensor] = {}
 
     def of_rows(self, rows: Selection, longest: int) -> torch.Tensor:
         """Page numbers of these rows, int32 `[rows, max_pages]`."""
         requests, seq_lens = rows.of_rows(self._requests), rows.of_rows(self.seq_lens)
         lengths = seq_lens.to(torch.int32)
-        self.slots = page_slots(requests, self._req_to_token, lengths, self._page_size, longest)
-        return self.numbers(self.slots)
+        slots = page_slots(requests, self._req_to_token, lengths, self._page_size, longest)
+        self._slots[id(rows)] = slots
+        return self.numbers(slots)
+
+    def slots_of(self, rows: Selection) -> torch.Tensor:
+        """A slot in each page of rows whose pages were asked for (see `page_slots`)."""
+        return self._slots[id(rows)]
 
     def numbers(self, slots: torch.Tensor) -> torch.Tensor:
         """Numbers of the pages that hold `slots`."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
+from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import PrefillRoute, ask
+from hk_backend.engine.attention import DECODE, AttentionRoute, ask
+from hk_backend.engine.decode_rows import DecodeRows
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.strict import refuse
-from hk_backend.ops import AttentionRequest
+from hk_backend.ops import AttentionRequest, DecodeRequest
+from hk_backend.routing.metrics import count_layer
 from hk_backend.terms.verdict import Verdict
-from hk_sglang.attention.contest import Evidence
+from hk_sglang.attention.evidence import Evidence
 from hk_sglang.attention.parents import Parent
 from hk_sglang.attention.pools import Caches, is_window_layer, layouts_of, refuse_pool
 
@@ -29,20 +32,25 @@ class ServedLayer:
 
     Args:
         arguments: those of `ops.attention_prefill` that never change.
-        route: the layer's calls.
+        route, decode_route: the layer's calls of prefill and of decode.
         refusal: reason why the parent computes its prefill; empty if HK may.
         cache_refusal: reason why HK cannot read its cache, and serves only batches without cached
             tokens; empty if it can.
         decision: the lengths of prompts for which HK is faster; None: not measured.
+        decode_decisions: the numbers of requests for which HK's decode is faster, by their length.
+        decode_refusal: reason why the parent computes its decode; empty if HK may.
         in_window_pool: see `pools.is_window_layer`.
     """
 
     request: AttentionRequest
     arguments: dict[str, Any]
-    route: PrefillRoute
+    route: AttentionRoute
+    decode_route: AttentionRoute
     refusal: str = ""
     cache_refusal: str = ""
     decision: Decision | None = None
+    decode_decisions: tuple[Decision, ...] = ()
+    decode_refusal: str = ""
     in_window_pool: bool = False
     _sinks_refusal: str | None = None
 
@@ -61,12 +69,19 @@ class ServedLayers(dict[Any, ServedLayer]):
         dtype: dtype of the model's activations.
         device_type: torch's device type, `cuda` on ROCm.
         evidence: decides who computes a layer; None: HK does wherever it can.
+        decode_refusal: reason why the parent computes decode in any case; empty if there is none.
     """
 
     def __init__(
-        self, cache: Caches, dtype: torch.dtype, device_type: str, evidence: Evidence | None
+        self,
+        cache: Caches,
+        dtype: torch.dtype,
+        device_type: str,
+        evidence: Evidence | None,
+        decode_refusal: str = "",
     ) -> None:
         super().__init__()
+        self._decode_refusal = decode_refusal
         self._cache, self._evidence = cache, evidence
         self._dtype, self._device_type = dtype, device_type
 
@@ -79,7 +94,35 @@ class ServedLayers(dict[Any, ServedLayer]):
             served.decision = self._evidence.decision_on(layer, served.request)
             served.refusal = served.decision.somewhere.why
         refuse(served.refusal or served.cache_refusal)
+        served.decode_refusal = self._decode_refusal or served.refusal or served.cache_refusal
+        if not served.decode_refusal and DECODE in get_config().backend:
+            self._judge_decode(layer, served)
         return served
+
+    def _judge_decode(self, layer: Any, served: ServedLayer) -> None:
+        """Decides who computes the decode of a layer whose prefill HK serves."""
+        request = decode_request(served.request, self._cache.pool, layer.layer_id)
+        served.decode_refusal = ask(request).why
+        if served.decode_refusal or not self._evidence:
+            return
+        served.decode_decisions = self._evidence.decode_decisions(layer, served.request)
+        whys = (each.somewhere.why for each in served.decode_decisions)
+        served.decode_refusal = next(filter(None, whys), "")
+
+    def decode_rows(self) -> DecodeRows | None:
+        """The decode rows of all layers; None if the parent computes them."""
+        if not self.serves() or DECODE not in get_config().backend:
+            return None
+        why = next((each.decode_refusal for each in self.values() if each.decode_refusal), "")
+        for _ in self:
+            count_layer(DECODE, why)
+        device = device_for(self._device_type).name
+        said = f"left to the parent: {why}" if why else f"computed by HK on {device}"
+        logger.info("hk_backend: decode attention is %s", said)
+        if why:
+            return None
+        decisions = [each for layer in self.values() for each in layer.decode_decisions]
+        return DecodeRows(decisions, 1)
 
     def cache_refusal(self) -> str:
         """Reason why HK cannot read the cache of a layer that it serves; empty if it can."""
@@ -144,7 +187,8 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
         sliding_window=arguments["sliding_window"],
         logits_soft_cap=arguments["logits_soft_cap"],
     )
-    served = ServedLayer(request, arguments, PrefillRoute(logger))
+    own = AttentionRoute(logger), AttentionRoute(logger, DECODE)
+    served = ServedLayer(request, arguments, *own)
     served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
     if not served.refusal:
         served.in_window_pool = is_window_layer(pool, layer.layer_id)
@@ -173,11 +217,19 @@ def refuse_layer(layer: Any) -> str:
 
 def cache_verdict(request: AttentionRequest, pool: Any, layer_id: int) -> Verdict:
     """Whether HK reads the pool of a layer that it serves."""
-    paged = replace(
-        request,
-        kv_dtype=pool.dtype,
-        paged=True,
-        block_size=pool.page_size,
-        cache_layouts=layouts_of(pool, layer_id),
-    )
-    return ask(paged)
+    return ask(replace(request, **cache_facts(pool, layer_id)))
+
+
+def decode_request(request: AttentionRequest, pool: Any, layer_id: int) -> DecodeRequest:
+    """The request for the decode of a layer over its pool."""
+    return DecodeRequest(**asdict(request) | cache_facts(pool, layer_id))
+
+
+def cache_facts(pool: Any, layer_id: int) -> dict[str, Any]:
+    """Facts of a layer's cache that decide whether HK reads it."""
+    return {
+        "kv_dtype": pool.dtype,
+        "paged": True,
+        "block_size": pool.page_size,
+        "cache_layouts": layouts_of(pool, layer_id),
+    }

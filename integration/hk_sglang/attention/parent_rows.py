@@ -37,7 +37,7 @@ class ParentRows:
     ) -> None:
         """Writes the parent's attention of these rows to their places in `out`.
 
-        The pool must hold the keys of the whole batch. Arguments are those of `HKPrefill.attend`.
+        The pool must hold the keys of the whole batch. Arguments are those of `HKAttention.attend`.
         """
         q, k, v = (self.rows.of_tokens(tensor) for tensor in (q, k, v))
         part = self.parent.forward_extend(q, k, v, layer, self.batch, False, **extra)

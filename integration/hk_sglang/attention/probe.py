@@ -16,7 +16,7 @@ from sglang.srt.runtime_context import get_context
 
 from hk_sglang.attention.backend import wrapper_of
 from hk_sglang.attention.batch import one_batch
-from hk_sglang.attention.prefill import HKPrefill
+from hk_sglang.attention.hk_attention import HKAttention
 
 PAGE_SIZE = 16
 PARENT = "triton"
@@ -61,7 +61,7 @@ def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Ca
     tables = SimpleNamespace(req_to_token=torch.zeros(len(rows), longest, dtype=torch.int32))
     backend: Any = Parent(pool, tables)
     runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
-    backend.hk = HKPrefill(backend, PARENT, runner, measured=False)
+    backend.hk = HKAttention(backend, PARENT, runner, measured=False)
     backend.__class__ = wrapper_of(Parent)
     slots = torch.zeros(sum(query for query, _ in rows), dtype=torch.int64)
     batch = one_batch(rows, torch.arange(len(rows)), slots)

@@ -92,7 +92,13 @@ def wrap(parent: Any, form_of: FormOf, name: str, measured: bool = True) -> Any:
         hk_form_of=staticmethod(form_of),
         _cudagraph_support=weaker(parent_builder._cudagraph_support),
     )
-    impl = _subclass(f"{name}_Impl", (HKImpl, parent_impl), hk_parent=parent, hk_measured=measured)
+    impl = _subclass(
+        f"{name}_Impl",
+        (HKImpl, parent_impl),
+        hk_parent=parent,
+        hk_form_of=staticmethod(form_of),
+        hk_measured=measured,
+    )
     return _subclass(
         name,
         (parent,),

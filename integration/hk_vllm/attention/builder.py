@@ -11,14 +11,15 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import ROUTE, survive
-from hk_backend.engine.batch_plan import BatchPlan, left_whole, plan_batch
+from hk_backend.engine.attention import DECODE, ROUTE, survive
+from hk_backend.engine.batch_plan import BatchPlan, left_whole, plan_batch, plan_capture
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
 from hk_vllm.attention.batch import batch_of, describe_batch, refuse_batch
 from hk_vllm.attention.cache_forms import CacheForm
+from hk_vllm.attention.decode import rows_of
 from hk_vllm.attention.layer import cache_verdict
 from hk_vllm.attention.lazy_metadata import build, is_built, lazy, metadata_class_of
 
@@ -33,7 +34,7 @@ CAPTURE = BatchPlan("graph capture", dummy=True)
 
 
 def weaker(support: AttentionCGSupport) -> AttentionCGSupport:
-    """Limits graphs to uniform decode batches, as they replay without Python and so without HK."""
+    """Limits graphs to uniform decode batches, as a graph would repeat a prefill's lengths."""
     limit = AttentionCGSupport.UNIFORM_BATCH
     return support if support.value < limit.value else limit
 
@@ -75,6 +76,12 @@ class HKBuilder(Parent):  # type: ignore[misc]
             said = "hk_backend: no attention layer is computed by HK: %s"
             logger.log(loggers.level(served=0), said, why)
         self._hk_drafts = getattr(speculative, "num_speculative_tokens", None) or 0
+        unreadable = self._hk_refusal or self._hk_cache_refusal
+        self._hk_decode = (
+            None
+            if unreadable
+            else rows_of(impls, len(known), kv_cache_spec.block_size, 1 + self._hk_drafts)
+        )
         self._hk_drafting_refusal = refuse_drafting(speculative)
         self._hk_serves = bool(impls)
         self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
@@ -108,9 +115,10 @@ class HKBuilder(Parent):  # type: ignore[misc]
     def _hk_build(self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool) -> Any:
         """Builds the step's metadata: an object of the parent's own class, with HK's plan."""
         plan = None
-        if batch.max_query_len > 1:
+        if batch.max_query_len > 1 or self._hk_decode is not None:
             plan = self._hk_plan(batch, build_parent, drafting)
-        mine = plan is not None and not plan.refusal
+        # a replayed graph of decode rows may be the parent's, and needs its metadata
+        mine = plan is not None and plan.mine is not None
         if mine and self._hk_metadata_class is not None:
             batch = copy(batch)  # the runner sets other fields for the next group
             metadata = lazy(self._hk_metadata_class, lambda: build_parent(batch))
@@ -121,9 +129,21 @@ class HKBuilder(Parent):  # type: ignore[misc]
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> Any:
         metadata = build(super().build_for_cudagraph_capture(common_attn_metadata))
-        # captured kernels are replayed with other numbers than this batch's, so the parent's only
-        metadata.hk = CAPTURE
+        # captured kernels are replayed with other numbers than this batch's
+        metadata.hk = self._hk_plan_capture(common_attn_metadata) or CAPTURE
         return metadata
+
+    def _hk_plan_capture(self, batch: Any) -> BatchPlan | None:
+        """Plan of a uniform batch of decode rows; None if the graph is to be the parent's."""
+        if self._hk_decode is None or refuse_batch(batch):
+            return None
+        try:
+            longest = batch.max_query_len
+            why = self._hk_decode.why_not(batch.num_reqs, longest)
+            return None if why else plan_capture(describe_batch(batch, self._hk_drafts), longest)
+        except Exception as error:  # an error in HK must not break the engine
+            survive(logger, error, DECODE)
+            return None
 
     def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
         parents = super().build_for_drafting
@@ -145,38 +165,55 @@ class HKBuilder(Parent):  # type: ignore[misc]
         plan: BatchPlan | None = metadata.hk
         known = self._hk_metadata_class
         updated = update() if is_built(metadata) or known is None else lazy(known, update)
-        if plan is not None and plan.step is not None:
-            assert plan.mine is not None
-            parent, step = plan.parent, plan.step
-            if plan.theirs is not None:
-                table, slots = plan.theirs.of_rows(blk_table), plan.theirs.of_tokens(slot_mapping)
-                parent = super().update_block_table(parent, table, slots)
-            if plan.reads_cache:
-                step = step.with_block_table(plan.mine.of_rows(blk_table))
-            plan = replace(plan, step=step, parent=parent)
-        updated.hk = plan
+        if plan is not None:
+            updated.hk = self._hk_with_block_table(plan, blk_table, slot_mapping)
+        else:
+            updated.hk = None
         return updated
+
+    def _hk_with_block_table(
+        self, plan: BatchPlan, blk_table: torch.Tensor, slot_mapping: torch.Tensor
+    ) -> BatchPlan:
+        """The same rows in other cache blocks."""
+        if plan.step is None and plan.decode is None:
+            return plan
+        mine, theirs, parent = plan.mine, plan.theirs, plan.parent
+        step, decode = plan.step, plan.decode
+        if theirs is not None and parent is not None:
+            table, slots = theirs.of_rows(blk_table), theirs.of_tokens(slot_mapping)
+            parent = super().update_block_table(parent, table, slots)
+        if step is not None and mine is not None and plan.reads_cache:
+            step = step.with_block_table(mine.of_rows(blk_table))
+        if decode is not None and theirs is not None:
+            decode = decode.with_block_table(theirs.of_rows(blk_table))
+        return replace(plan, step=step, decode=decode, parent=parent)
 
     def _hk_plan(
         self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool
     ) -> BatchPlan | None:
-        """Plans a batch in which some row has more than one query token."""
+        """Plans a batch, whose decode rows may be HK's, too."""
         starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
-        refusal = self._hk_refusal or routes.verdict(ROUTE).why or refuse_batch(batch)
-        if drafting:
-            refusal = refusal or self._hk_drafting_refusal
-        if refusal:
-            return left_whole(refusal, starts)
+        refusal = self._hk_refusal or refuse_batch(batch)
+        if batch.max_query_len > 1:
+            refusal = refusal or routes.verdict(ROUTE).why
+            refusal = refusal or (self._hk_drafting_refusal if drafting else "")
+            if refusal:
+                return left_whole(refusal, starts)
+        elif refusal or drafting:
+            return None
         try:
             plan = plan_batch(
                 describe_batch(batch, self._hk_drafts),
                 self._hk_cache_refusal,
                 self._hk_why_slower,
                 serves=self._hk_serves,
+                why_not_decode=None if self._hk_decode is None else self._hk_decode.why_not,
             )
         except Exception as error:  # an error in HK must not break the engine
             return left_whole(survive(logger, error), starts)
-        if plan is None or plan.theirs is None:
+        if plan is None or plan.theirs is None or plan.mine is None:
+            return plan
+        if plan.decode is not None:
             return plan
         return replace(plan, parent=build_parent(batch_of(batch, plan.theirs)))
 

@@ -7,7 +7,7 @@ a cache of its own for the contest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from vllm.config import VllmConfig, get_current_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.platforms import current_platform
+from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
 from vllm.v1.kv_cache_interface import (
     KVCacheTensor,
@@ -26,9 +27,9 @@ from vllm.v1.kv_cache_interface import (
 
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import ROUTE, PrefillRoute
+from hk_backend.engine.attention import ROUTE, AttentionRoute
 from hk_backend.engine.evidence import Contest, Decision, Kind, decide, prompts_up_to
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from hk_vllm.attention.batch import one_batch
 from hk_vllm.ranks import tensor_parallel
 
@@ -76,7 +77,7 @@ def contest(impl: Any, layer: dict[str, Any]) -> Contest:
     return Contest(
         prompts,
         lambda tokens: ours(impl, inputs[tokens]),
-        lambda tokens: parent.call(inputs[tokens]),
+        lambda tokens: parent.call(inputs[tokens], [(tokens, 0)]),
         lambda tokens: float(device.microseconds(impl._hk_request, tokens)),
     )
 
@@ -91,8 +92,8 @@ def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
     output = torch.empty_like(query, memory_format=torch.contiguous_format)
     tokens = len(query)
     starts = torch.tensor([0, tokens], dtype=torch.int32, device=query.device)
-    step = PrefillStep.of(starts, tokens)
-    route = PrefillRoute(loggers.of("vllm", "attention"))
+    step = AttentionStep.of(starts, tokens)
+    route = AttentionRoute(loggers.of("vllm", "attention"))
     arguments = {"query": query, "key": key, "value": value, "out": output}
     arguments |= impl._hk_layer_arguments
     if impl._hk_sinks is not None:  # their values are not loaded yet
@@ -132,15 +133,28 @@ class Parent:
         self.block_size: int = spec.block_size
         self.kv_cache = allocated(backend, spec, 1 + -(-longest // spec.block_size), device)
 
-    def call(self, inputs: Inputs) -> Callable[[], torch.Tensor]:
+    def batch(self, inputs: Inputs, rows: Sequence[tuple[int, int]]) -> CommonAttentionMetadata:
+        """A batch of requests with blocks of their own, whose new keys and values are in the cache.
+
+        Args:
+            rows: query and cached tokens of each request.
+        """
+        size = self.block_size
+        most = max(-(-sum(row) // size) for row in rows)
+        table = 1 + torch.arange(len(rows) * most, dtype=torch.int32).view(len(rows), most)
+        slots = [
+            size * (1 + index * most) + torch.arange(cached, cached + query)
+            for index, (query, cached) in enumerate(rows)
+        ]
+        query, key, value = inputs
+        batch = one_batch(rows, table, torch.cat(slots), query.device)
+        self.impl.do_kv_cache_update(self.layer, key, value, self.kv_cache, batch.slot_mapping)
+        return batch
+
+    def call(self, inputs: Inputs, rows: Sequence[tuple[int, int]]) -> Callable[[], torch.Tensor]:
         """A call of the parent's forward, with its metadata built and its cache written."""
         query, key, value = inputs
-        tokens, size = len(query), self.block_size
-        blocks = torch.arange(1, 1 + -(-tokens // size), dtype=torch.int32)
-        slots = torch.arange(size, size + tokens)
-        batch = one_batch([(tokens, 0)], blocks[None], slots, query.device)
-        metadata = self.builder.build(0, batch)
-        self.impl.do_kv_cache_update(self.layer, key, value, self.kv_cache, batch.slot_mapping)
+        metadata = self.builder.build(0, self.batch(inputs, rows))
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
 
         def call() -> torch.Tensor:
@@ -186,4 +200,9 @@ def tensors(impl: Any, tokens: int) -> Inputs:
 def largest_step(config: VllmConfig) -> int:
     """Most query tokens of one prompt in a step."""
     limit: int = config.scheduler_config.max_num_batched_tokens
-    return min(limit, getattr(config.model_config, "max_model_len", None) or limit)
+    return min(limit, largest_context(config) or limit)
+
+
+def largest_context(config: VllmConfig) -> int:
+    """Most keys of a request; 0 if the configuration has no model."""
+    return getattr(config.model_config, "max_model_len", None) or 0

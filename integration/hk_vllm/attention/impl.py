@@ -9,16 +9,25 @@ from vllm.platforms import current_platform
 
 from hk_backend.devices import device_for
 from hk_backend.engine import cache_proof, loggers
-from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survive
-from hk_backend.engine.batch_plan import BatchPlan
+from hk_backend.engine.attention import (
+    DECODE,
+    ROUTE,
+    AttentionRoute,
+    LayerTensors,
+    survive,
+)
+from hk_backend.engine.batch_plan import BatchPlan, tensors_of
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.evidence import Decision
+from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
+from hk_backend.terms.attention_step import AttentionStep
 from hk_vllm import compile_key
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.contest import decide_attention
+from hk_vllm.attention.decode import decide_decode
 from hk_vllm.attention.layer import (
     attention_request,
     cache_verdict,
@@ -41,6 +50,8 @@ class HKImpl(Parent):  # type: ignore[misc]
 
     hk_parent: ClassVar[Any]
     """The backend that HK wraps."""
+    hk_form_of: ClassVar[Any]
+    """Returns the form of the parent's caches for its builder (`cache_forms.FormOf`)."""
     hk_measured: ClassVar[bool]
     """Whether HK serves only where it is faster than the parent."""
     _hk_form: CacheForm
@@ -62,12 +73,15 @@ class HKImpl(Parent):  # type: ignore[misc]
         }
         self._hk_cache: tuple[int, torch.Size, PagedKV] | None = None
         self._hk_cache_refusal = ""
-        self._hk_route = PrefillRoute(logger)
+        self._hk_route = AttentionRoute(logger)
+        self._hk_decode_route = AttentionRoute(logger, DECODE)
         self._hk_request = attention_request(self, layer)
         why = layer_verdict(self, layer).why
         self._hk_decision: Decision | None = None if why else decide_attention(self, layer)
+        self._hk_decode_decisions: tuple[Decision, ...] = ()
         if self._hk_decision is not None:
             why = self._hk_decision.somewhere.why
+            self._hk_decode_decisions = () if why else decide_decode(self, layer)
         self._hk_refusal = refuse(why)
         if self._hk_refusal:
             said = "hk_backend: layers left to vLLM's attention: %s"
@@ -101,25 +115,18 @@ class HKImpl(Parent):  # type: ignore[misc]
         output_block_scale: torch.Tensor | None = None,
     ) -> Any:
         plan = getattr(attn_metadata, "hk", NO_PLAN)
-        mine = False
         if attn_metadata is None:
             plan = PROFILING
             self._hk_meet_cache(layer, kv_cache)
-        if plan is not None:  # otherwise the batch has only decode rows
+        part, theirs = output, None
+        if plan is not None:  # otherwise the batch has only decode rows, which HK leaves
             quantised = output_scale is not None or output_block_scale is not None
-            why = self._hk_why(plan, layer, query, key, quantised)
-            if not why:
-                tensors: Any = query, key, value, output
-                why = self._hk_attention(plan, layer, tensors, kv_cache)
-            mine = not why
-            if mine:
-                plan.count_served()
-            else:
-                plan.count_left(why, len(query))
-        theirs, part = plan.theirs if mine else None, output
-        if mine:
-            if theirs is None:
-                return output
+            call: Any = query, key, value, output
+            if self._hk_serve(plan, layer, call, kv_cache, quantised):
+                if plan.theirs is None or plan.decode is not None:
+                    return output
+                theirs = plan.theirs
+        if theirs is not None:
             attn_metadata = plan.parent
             if not theirs.leads:  # otherwise the parent's metadata tell where its rows end
                 assert key is not None  # HK serves no call without keys
@@ -133,6 +140,22 @@ class HKImpl(Parent):  # type: ignore[misc]
         theirs.scatter(part, output)
         return output
 
+    def _hk_serve(
+        self, plan: BatchPlan, layer: Any, call: Any, kv_cache: torch.Tensor, quantised: bool
+    ) -> bool:
+        """Computes HK's rows, and counts them; returns whether it did."""
+        query, key = call[:2]
+        why = plan.refusal or self._hk_refusal
+        why = why or self._hk_why(plan, layer, query, key, quantised)
+        if plan.mine is None and plan.decode is None:
+            why = why or plan.left_decode
+        if not why and plan.mine is not None:
+            why = self._hk_prefill(plan, layer, call, kv_cache)
+        if not why and plan.decode is not None:
+            why = self._hk_decode(plan, layer, call, kv_cache)
+        plan.count(why, len(query))
+        return not why
+
     def _hk_why(
         self,
         plan: BatchPlan,
@@ -142,13 +165,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         quantised: bool,
     ) -> str:
         """Reason why the parent computes this call; empty if HK may serve it."""
-        if plan.refusal or self._hk_refusal:
-            return plan.refusal or self._hk_refusal
-        if routes.is_disabled(ROUTE):
-            return routes.verdict(ROUTE).why
-        if plan.step is None:
-            return "a step that was not planned"
-        if plan.reads_cache and self._hk_cache_refusal:
+        if (plan.reads_cache or plan.decode is not None) and self._hk_cache_refusal:
             return self._hk_cache_refusal
         if key is None:
             return "no keys handed over"
@@ -160,26 +177,54 @@ class HKImpl(Parent):  # type: ignore[misc]
             return f"values of {layer.head_size_v} channels, keys of {self.head_size}"
         return ""
 
-    def _hk_attention(
+    def _hk_prefill(
         self, plan: BatchPlan, layer: Any, call: LayerTensors, kv_cache: torch.Tensor
     ) -> str:
-        """Writes HK's rows to the output, the last tensor of a `call`.
+        """Writes HK's prefill rows to the output, the last tensor of a `call`.
 
         Returns the reason if the parent must compute the batch.
         """
-        assert plan.step is not None
+        if routes.is_disabled(ROUTE):
+            return routes.verdict(ROUTE).why
+        if plan.step is None or plan.mine is None:
+            return "a step that was not planned"
+        rows = plan.step, plan.mine
+        return self._hk_attention(self._hk_route, rows, plan.reads_cache, layer, call, kv_cache)
+
+    def _hk_decode(
+        self, plan: BatchPlan, layer: Any, call: LayerTensors, kv_cache: torch.Tensor
+    ) -> str:
+        """Writes HK's decode rows like `_hk_prefill`."""
+        if routes.is_disabled(DECODE):
+            return routes.verdict(DECODE).why
+        assert plan.decode is not None
+        assert plan.theirs is not None
+        rows = plan.decode, plan.theirs
+        return self._hk_attention(self._hk_decode_route, rows, True, layer, call, kv_cache)
+
+    def _hk_attention(
+        self,
+        route: AttentionRoute,
+        planned: tuple[AttentionStep, Selection],
+        reads_cache: bool,
+        layer: Any,
+        call: LayerTensors,
+        kv_cache: torch.Tensor,
+    ) -> str:
+        """Writes rows, as they are planned, to the output; returns the reason why it did not."""
+        step, rows = planned
         try:
-            paged = self._hk_paged(layer, kv_cache) if plan.reads_cache else None
-            tensors = plan.tensors(call, paged)
+            paged = self._hk_paged(layer, kv_cache) if reads_cache else None
+            tensors = tensors_of(step, rows, call, paged)
         except Exception as error:
             return self._hk_survive(error)
 
         def arguments() -> dict[str, Any]:
             return self._hk_arguments(layer, paged, tensors)
 
-        why = self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
+        why = route.compute(step, reads_cache, tensors, arguments)
         if not why:
-            plan.scatter(tensors, call[3])
+            rows.scatter(tensors[3], call[3])
         return why
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.prepared_attention import PreparedAttention
 from hk_backend.kernels import catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from tests.devices.hip.device import OnTheHost
 from tests.ops.cases import Case, arguments, make
 from tests.ops.oracle import close, expected_with, nan
@@ -53,9 +53,9 @@ class Call:
         )
         self.num_tokens = sum(queries for queries, _ in case.lengths)
 
-    def step(self, longest: int | None = None) -> PrefillStep:
+    def step(self, longest: int | None = None) -> AttentionStep:
         rows = (self.made.get("seq_lens"), self.made.get("block_table"), longest)
-        return PrefillStep.of(self.made["query_start_loc"], self.num_tokens, *rows)
+        return AttentionStep.of(self.made["query_start_loc"], self.num_tokens, *rows)
 
     def prepared(self, device: OnTheHost) -> PreparedAttention:
         made = device.prepare(AttentionArguments(**self.made, out=self.out), self.tensors)

@@ -17,7 +17,7 @@ from hk_backend.devices.hip import attention_launch
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import KernelEntry, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
@@ -127,7 +127,7 @@ def test_rows_that_are_views(
     assert given.stride() != call.made[name].stride()
     viewed = {**call.made, name: given}
     rows = {key: viewed[key] for key in ("query_start_loc", "seq_lens", "block_table")}
-    step = PrefillStep.of(**rows, num_tokens=call.num_tokens)
+    step = AttentionStep.of(**rows, num_tokens=call.num_tokens)
     copied = step.tensors()[name].data_ptr() != given.data_ptr()
     assert copied == (view is apart), "a table's wider rows need no copy"
     assert prepared.launch(step, call.tensors)
@@ -288,12 +288,12 @@ def test_rows_that_are_refused(
     made = make(paged(FIRST_EXTENDS))
     rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
     with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
-        PrefillStep.of(**{**rows, name: change(rows[name])}, num_tokens=38)
+        AttentionStep.of(**{**rows, name: change(rows[name])}, num_tokens=38)
 
 
 def test_rows_on_another_device_are_refused(device: OnTheHost) -> None:
     call = Call(packed(FIRST))
-    step = PrefillStep.of(call.made["query_start_loc"].to("meta"), call.num_tokens)
+    step = AttentionStep.of(call.made["query_start_loc"].to("meta"), call.num_tokens)
     with pytest.raises(ValueError, match=r"^query_start_loc: a tensor on meta is not valid"):
         call.prepared(device).launch(step, call.tensors)
 

@@ -24,7 +24,7 @@ from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.lab.bench.launch.measure import LayerShape
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 from tests.integration.adapter import PLUGIN, Environment
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine, Whose
@@ -118,7 +118,7 @@ def test_a_step_that_cannot_be_planned(
         raise RuntimeError("no room for a plan")
 
     layer = ATTENTION.layer()
-    monkeypatch.setattr(PrefillStep, "of", broken)
+    monkeypatch.setattr(AttentionStep, "of", broken)
     for seed in range(3):
         ATTENTION.check(layer, ATTENTION.MIXED, seed)
     why = "HK failed: RuntimeError: no room for a plan"

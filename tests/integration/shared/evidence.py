@@ -23,15 +23,18 @@ class Bench:
     Attributes:
         ours, theirs: the times that it finds; HK is faster at first.
         rows: the numbers of rows of each contest that it has held.
+        before: is called before each contest.
         outputs: what both sides computed in the last contest, by the number of rows.
     """
 
     ours: Time = lambda rows: 1.0
     theirs: Time = lambda rows: 2.0
     rows: list[tuple[int, ...]] = field(default_factory=list)
+    before: Callable[[Contest], None] = lambda contest: None
     outputs: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def measure(self, contest: Contest, *_: object) -> tuple[tuple[Times, ...], tuple[int, ...]]:
+        self.before(contest)
         self.rows.append(contest.rows)
         self.outputs = {
             rows: (contest.ours(rows)(), contest.theirs(rows)()) for rows in contest.rows

@@ -40,7 +40,7 @@ PAGE, SHORTEST = 16, 1
 
 
 @contextmanager
-def routed() -> Iterator[RouteCounters]:
+def routed(backend: str = "attention") -> Iterator[RouteCounters]:
     """Publish a configuration as a scheduler process does, with SGLang's factories routed."""
     routes.reset()
     build = getattr(attention_backend_setup, BUILDER)
@@ -48,7 +48,7 @@ def routed() -> Iterator[RouteCounters]:
         pytest.MonkeyPatch.context() as patch,
         get_context().override_server_args(device="cpu"),
     ):
-        patch.setenv("HK_BACKEND", "attention")
+        patch.setenv("HK_BACKEND", backend)
         get_config.cache_clear()
         factories = dict(attention_registry.ATTENTION_BACKENDS)
         patch.setattr(attention_registry, "ATTENTION_BACKENDS", factories)
@@ -75,7 +75,16 @@ def prompt(server: Server, tokens: int, index: int = 0) -> RowTensors:
 
 
 def check(layer: Server, rows: Sequence[Row], seed: int = 0) -> None:
-    Batch(layer, rows, seed=seed).check()
+    mode = "DECODE" if all(row.query == 1 and row.cached for row in rows) else "EXTEND"
+    Batch(layer, rows, mode, seed).check()
+
+
+def without_parent(patch: pytest.MonkeyPatch) -> None:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the parent computed")
+
+    for name in ("forward_extend", "forward_decode"):
+        patch.setattr(TorchNativeAttnBackend, name, forward)
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:

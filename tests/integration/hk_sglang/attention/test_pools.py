@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.attention.prefill import NO_STEP, HKPrefill
+from hk_sglang.attention.hk_attention import NO_STEP, HKAttention
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, NoOpMHATokenToKVPool
 
@@ -171,7 +171,7 @@ def test_nothing_waits_for_the_device(
 ) -> None:
     """A plan reads lengths from lists on the host, and asks no tensor for a value."""
     batch = Batch(Server([{}, {"sliding_window_size": 7}], windows=(1,)), MIXED)
-    hk: HKPrefill = batch.server.backend.hk
+    hk: HKAttention = batch.server.backend.hk
 
     def read(self: torch.Tensor, *args: Any) -> Any:
         raise AssertionError("a tensor was read on the host")

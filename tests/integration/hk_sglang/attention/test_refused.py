@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.attention.prefill import NO_PLAN, HKPrefill
+from hk_sglang.attention.hk_attention import NO_PLAN, HKAttention
 from hk_sglang.attention.server import refuse_server
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
@@ -130,7 +130,7 @@ def test_layers(
     layer = server.model.layers[1]
     for name, value in changes.items():
         setattr(layer, name, value)
-    hk: HKPrefill = server.backend.hk
+    hk: HKAttention = server.backend.hk
     hk._layers.pop(layer)
     assert hk._layers[layer].refusal == why
     batch = Batch(server, [FRESH])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.attention import prefill
+from hk_sglang.attention import hk_attention
 from hk_sglang.attention.install import register_attention
 from hk_sglang.attention.layers import layers_of
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
@@ -202,7 +202,7 @@ def test_layers_that_the_model_did_not_have(
 ) -> None:
     """HK measures no layer in the middle of a batch. It serves a layer of a known kind at once."""
     with monkeypatch.context() as patch:
-        patch.setattr(prefill, "layers_of", lambda model: layers_of(model)[:1])
+        patch.setattr(hk_attention, "layers_of", lambda model: layers_of(model)[:1])
         server = Server(layers=({}, {}, WINDOW))
     Batch(server, [FRESH]).run()
     assert len(bench.rows) == 1

@@ -19,6 +19,7 @@ from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.mixed import make_mixed
 from tests.integration.shared.e2e import prompts
 from tests.integration.shared.e2e.compare import (
+    assert_decoded,
     assert_routed,
     assert_true_answers,
     assert_true_logprobs,
@@ -132,6 +133,7 @@ def test_gfx950_answers(each_time: Engines, quantised: Mapping[str, Made]) -> No
     scored, mixed, *_ = gfx950.rounds
     healthy = replace(gfx950, rounds=[scored, mixed])
     assert_routed(healthy)
+    assert_decoded(healthy)
     assert_all_by_hk(healthy)
     assert_on_gfx950(healthy)
     assert any(step.decodes and step.extends for step in mixed.batches or [])

@@ -89,7 +89,9 @@ def test_without_hk_backend(name: str, served: Reader) -> None:
 # -- HK must step aside
 
 REASONS = {
-    "decode-flag": ["decode_attention_backend: HK computes prefill only, using SGLang's own"],
+    "decode-flag": [
+        "decode_attention_backend: HK computes decode beside its prefill only, using SGLang's own"
+    ],
     "other-flag": ["the server's own choice of torch_native for prefill"],
     **WORDS,
     "engine-unknown": ["AttentionBackend.init_forward_metadata", "batch", "forward_batch"],

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, ON_EMULATED_GPU
-from tests.integration.shared.e2e.compare import assert_routed
+from tests.integration.shared.e2e.compare import assert_decoded, assert_routed
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
@@ -51,11 +51,13 @@ def test_pages(parent: str, engines: Engines, checkpoint: Checkpoint) -> None:
         engines.add([Scenario(name, model, rounds, "bfloat16", flags, "", environment)])
     found, cpu = engines[f"{parent} on emulated:gfx950"], engines[f"{parent} on cpu"]
     assert_routed(found)
+    assert_decoded(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
     facts = {"dtype": "bf16", "keys": "tokens", "stored": "e4m3"}  # pages of one token
-    kernel = serving_few("attention_prefill", head_size=64, **facts)
-    assert healthy.workers[0].launches[kernel.name] > 0
+    for operator in ("attention_prefill", "attention_decode"):
+        kernel = serving_few(operator, head_size=64, **facts)
+        assert healthy.workers[0].launches[kernel.name] > 0
     assert not mixed.workers[0].mutated_calls
     assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, CODES)
     assert faulty.workers[0].mutated_calls

@@ -33,7 +33,7 @@ PAGE, SHORTEST = 1, 0
 
 
 @contextmanager
-def routed() -> Iterator[RouteCounters]:
+def routed(backend: str = "attention") -> Iterator[RouteCounters]:
     routes.reset()
     yield routes.counters("attention")
     routes.reset()
@@ -60,6 +60,13 @@ def prompt(layer: Layer, tokens: int) -> RowTensors:
 
 def check(layer: Layer, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed).run_and_check()
+
+
+def without_parent(patch: pytest.MonkeyPatch) -> None:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the parent computed")
+
+    patch.setattr(cpu_attn.CPUAttentionBackendImpl, "forward", forward)
 
 
 def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hk_backend.engine.rows import SPECULATIVE
 from tests.integration.hk_vllm.e2e.engine import FORKS
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.test_engines import DEVICES, ENGINE, serve_on
@@ -28,7 +27,7 @@ from tests.integration.shared.e2e.scenario import Round, RoundResult, Scenario, 
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
 pytestmark = pytest.mark.triton
-PARENT, HK = "rocm-attn", "HK"
+PARENT, HK, DECODE = "rocm-attn", "HK", "HK's decode"
 DRAFTED, ALONE = (f"{PARENT} {how}" for how in ("drafted", "alone"))
 FIRST = random_prompts([40, 100, 161, 70], seed=9)
 SECOND = [prompt + tail for prompt, tail in zip(FIRST, random_prompts([20] * 4, 10), strict=True)]
@@ -62,9 +61,9 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
 
 @pytest.mark.engine_proof
 def test_rows(served: Engines) -> None:
-    """HK computes the prompts' rows, and the parent those that verify drafts, side by side.
+    """HK's prefill computes the prompts' rows, and its decode those that verify drafts.
 
-    The parent also computes the drafter's first pass. A fault that gives its rows to HK is seen.
+    The parent computes the drafter's first pass. A fault that gives all rows to prefill is seen.
     """
     found = served[DRAFTED]
     before = found.start[0]
@@ -103,14 +102,20 @@ def assert_split(item: RoundResult, before: Worker) -> None:
     counted = tokens_of(after) - tokens_of(before)
     prompts = TINY_LAYERS * sum(len(of.prompt) - of.cached_tokens for of in item.answers)
     scheduled = TINY_LAYERS * sum(step.prefill_tokens for step in item.batches or [])
-    by_hk = counted.pop(HK)
+    singles = TINY_LAYERS * sum(step.decodes for step in item.batches or [])
+    by_hk, verified = counted.pop(HK), counted.pop(DECODE, 0) - singles
     assert ROUTED_SHARE * prompts <= by_hk <= prompts, f"{by_hk} of {prompts} tokens by HK"
-    assert by_hk + counted[SPECULATIVE] == scheduled, f"{by_hk} tokens by HK, and {counted}"
-    assert set(counted) == {SPECULATIVE, "drafting"}
+    assert by_hk + verified == scheduled, f"{by_hk} tokens by HK, {verified} verified"
+    assert set(counted) == {"drafting"}
 
 
 def tokens_of(worker: Worker) -> Counter[str]:
-    """Number of tokens that HK computed, and of the parent's for each reason."""
-    attention = worker.routes.get("attention", {"tokens": 0, "fallbacks": {}})
-    left = {why: tally["tokens"] for why, tally in attention["fallbacks"].items()}
-    return Counter({HK: attention["tokens"], **left})
+    """Number of tokens that HK's routes computed, and of the parent's for each reason."""
+    nothing = {"tokens": 0, "fallbacks": {}}
+    attention, decode = (worker.routes.get(name, nothing) for name in ("attention", "decode"))
+    left = {
+        why: tally["tokens"]
+        for route in (attention, decode)
+        for why, tally in route["fallbacks"].items()
+    }
+    return Counter({HK: attention["tokens"], DECODE: decode["tokens"], **left})

@@ -23,7 +23,7 @@ from tests.integration.hk_vllm.e2e.engine import FORKS as WITHOUT_TRITON
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.test_emulated_engine import FORKS
 from tests.integration.shared.checkpoints import Made
-from tests.integration.shared.e2e.compare import assert_routed, assert_true_tokens
+from tests.integration.shared.e2e.compare import assert_decoded, assert_routed, assert_true_tokens
 from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.linear_faults import ROTATION_FAULTS
 from tests.integration.shared.e2e.linear_written import write_truth
@@ -115,6 +115,7 @@ def test_the_emulated_gpu_answers_as_the_cpu_device(served: Served) -> None:
     for each in (found, cpu):
         assert_layers_by_hk(each)
         assert_routed(each)
+        assert_decoded(each)
     assert_on_gfx950(found)
     assert_checked(found)
     launches = found.rounds[-1].workers[0].launches

@@ -24,6 +24,7 @@ from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import (
+    assert_decoded,
     assert_replayed,
     assert_routed,
     assert_true_answers,
@@ -185,6 +186,7 @@ def both(engines: list[Engines], name: str) -> tuple[ScenarioResult, ScenarioRes
     for result in (emulated, cpu):
         assert_traffic(result)
         assert_routed(result)
+        assert_decoded(result)
     return emulated, cpu
 
 
@@ -198,11 +200,12 @@ def assert_traffic(result: ScenarioResult) -> None:
 
 
 def assert_launched(result: ScenarioResult, parent: str, head_size: int, **facts: str) -> None:
-    """Hold that the kernel for the parent's cache was launched."""
+    """Hold that the kernels for the parent's cache were launched."""
     keys = "split" if parent in SPLIT else "paged"
     facts |= {"dtype": "bf16", "keys": keys}
-    kernel = serving_few("attention_prefill", head_size=head_size, **facts)
-    assert result.rounds[-1].workers[0].launches[kernel.name] > 0
+    for operator in ("attention_prefill", "attention_decode"):
+        kernel = serving_few(operator, head_size=head_size, **facts)
+        assert result.rounds[-1].workers[0].launches[kernel.name] > 0
 
 
 def assert_far(found: Any, stock: Any) -> None:
@@ -259,11 +262,12 @@ def test_answers(healthy: ScenarioResult, made: Made, allowed: Errors) -> None:
 
 
 def test_machine_code_computed_it(healthy: ScenarioResult) -> None:
-    """MI355X machine code computes every prefill row and every linear layer.
+    """MI355X machine code computes every row of attention and every linear layer.
 
-    The kernel that reads a split cache computes the extends.
+    Kernels that read a split cache compute the extends and the decode rows.
     """
     assert_routed(healthy)
+    assert_decoded(healthy)
     assert_all_by_hk(healthy)
     assert_on_gfx950(healthy)
     assert_launched(healthy, PARENT, HEAD_SIZE)

@@ -28,7 +28,7 @@ from hk_backend.engine import attention as engine
 from hk_backend.engine.evidence import contest as prompts
 from hk_backend.kernels import catalogue
 from hk_backend.ops import registry
-from hk_backend.routing.routes import RouteCounters
+from hk_backend.routing.routes import RouteCounters, routes
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.integration.adapter import Environment
@@ -93,6 +93,34 @@ def test_orders(
         round_to_fp8(batch, parent)
     batch.run_and_check()
     assert counters.routed_share() == 1.0
+    batch.output *= 1.02
+    with pytest.raises(AssertionError, match="out of bounds"):
+        batch.check()
+
+
+VERIFIES = Row(3, 40, verifies=True), Row(1, 21), Row(3, 1, verifies=True)
+
+
+@pytest.mark.parametrize(
+    ("cache", "device"), [("auto", "cpu"), ("auto", "emulated:gfx950"), ("fp8", "emulated:gfx950")]
+)
+@pytest.mark.parametrize("rows", [V2_ORDER, (DECODE, Row(1, 95)), VERIFIES], ids=letters)
+def test_decode(
+    parent: Parent, rows: Rows, cache: str, device: str, environment: Environment
+) -> None:
+    """HK computes decode rows, and rows that verify drafts, over every layout and cache."""
+    environment(HK_BACKEND="attention,decode", HK_DEVICE=device)
+    routes.reset()
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype=cache, drafts=2)
+    batch = Batch(layer, rows)
+    if cache == "fp8":
+        round_to_fp8(batch, parent)
+    batch.run_and_check()
+    found = routes.report()
+    prefill = sum(row.query for row in rows if row.query > 1 and not row.verifies)
+    decodes = batch.num_tokens - prefill
+    assert (found["decode"]["tokens"], found["decode"]["fallbacks"]) == (decodes, {})
+    assert found.get("attention", {"tokens": 0})["tokens"] == prefill
     batch.output *= 1.02
     with pytest.raises(AssertionError, match="out of bounds"):
         batch.check()
@@ -271,6 +299,39 @@ def test_a_step_waits_for_nothing(
     assert counters.served.tokens == 2 * sum(row.query for row in rows)
     assert not counters.fallbacks
     batch.check()
+
+
+@pytest.mark.parametrize("parent", filter(kernels_read, LAYER_PARENTS), indirect=True, ids=str)
+def test_decode_waits_for_nothing(
+    parent: Parent,
+    device: OnTheHost,
+    library: EmulatedLibrary,
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step is one launch for its prefill and one for its decode rows."""
+    environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    routes.reset()
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+    batch = Batch(layer, [DECODE, Row(1, 95), EXTEND])
+    dummy_run(layer)
+    layer.kv_cache = on_gpu(layer.kv_cache)
+    tensors = {name: on_gpu(getattr(batch, name)) for name in ("query", "key", "value")}
+    library.forget_report()
+    OnGpu.reads.clear()
+    metadata = batch.build(**gpu_facts(batch))
+    batch.forward(metadata, **tensors)
+    with monkeypatch.context() as patch:  # a later call skips the operators
+        for name in ("attention_prefill", "attention_decode"):
+            patch.setattr(engine, name, lambda **_: pytest.fail("a first call"))
+        batch.forward(metadata, **tensors)
+    assert library.launch_calls() == 4
+    assert OnGpu.reads == []
+    assert library.report()["synchronising_calls"] == 0
+    assert not is_built(metadata)
+    library.synchronise(device.memory.stream(0))
+    batch.check()
+    assert routes.report()["decode"]["tokens"] == 4
 
 
 GATHERED = [FRESH, DECODE, EXTEND, DECODE]

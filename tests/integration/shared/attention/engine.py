@@ -35,8 +35,8 @@ class AttentionEngine(Protocol):
     SHORTEST: int
     """The fewest new tokens of a row: 0 if batches are padded with such rows."""
 
-    def routed(self) -> AbstractContextManager[RouteCounters]:
-        """Install the attention route in this process; its counters start at zero."""
+    def routed(self, backend: str = "attention") -> AbstractContextManager[RouteCounters]:
+        """Install the routes of HK_BACKEND in this process; returns those of prefill, at zero."""
         ...
 
     def layer(self, dtype: torch.dtype = torch.float32) -> Any:
@@ -53,6 +53,10 @@ class AttentionEngine(Protocol):
 
     def check(self, layer: Any, rows: Sequence[Row], seed: int = 0) -> None:
         """Compute random tensors of `rows` with `layer`, and compare with the reference."""
+        ...
+
+    def without_parent(self, patch: pytest.MonkeyPatch) -> None:
+        """Make the parent fail if it has to compute anything while `patch` lasts."""
         ...
 
     def whose(self, known: Known, patch: pytest.MonkeyPatch) -> Whose:

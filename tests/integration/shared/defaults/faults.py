@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from hk_backend.engine.attention import LayerTensors, PrefillRoute
+from hk_backend.engine.attention import AttentionRoute, LayerTensors
 from hk_backend.engine.rows import RowSplit, split_rows
 from hk_backend.ops import PagedKV
-from hk_backend.terms.prefill_step import PrefillStep
+from hk_backend.terms.attention_step import AttentionStep
 
 Arguments = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Fault:
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
 
-    def step(self, step: PrefillStep) -> PrefillStep:
+    def step(self, step: AttentionStep) -> AttentionStep:
         return step
 
     def arguments(self, arguments: Arguments) -> Arguments:
@@ -36,11 +36,11 @@ class Fault:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put the fault in place for as long as `patch` lasts."""
-        healthy = PrefillRoute.compute
+        healthy = AttentionRoute.compute
 
         def compute(
-            route: PrefillRoute,
-            step: PrefillStep,
+            route: AttentionRoute,
+            step: AttentionStep,
             paged: bool,
             tensors: LayerTensors,
             arguments: Callable[[], Arguments],
@@ -53,13 +53,13 @@ class Fault:
             tensors = (tensors[0], cache.key.tensor, cache.value.tensor, tensors[3])
             return healthy(route, self.step(step), paged, tensors, lambda: dict(faulty))
 
-        patch.setattr(PrefillRoute, "compute", compute)
+        patch.setattr(AttentionRoute, "compute", compute)
 
 
 class PageOffByOne(Fault):
     """Read each page of a request as the one behind it."""
 
-    def step(self, step: PrefillStep) -> PrefillStep:
+    def step(self, step: AttentionStep) -> AttentionStep:
         assert step.block_table is not None
         return step.with_block_table(step.block_table.roll(-1, 1).contiguous())
 

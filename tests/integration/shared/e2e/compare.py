@@ -82,6 +82,21 @@ def assert_routed(result: ScenarioResult) -> None:
         assert attention["on"], attention["why"]
 
 
+def assert_decoded(result: ScenarioResult) -> None:
+    """Hold that HK computed every decode row; its count must be the scheduler's own."""
+    for rank, worker in enumerate(result.rounds[-1].workers):
+        decode = worker.routes.get("decode")
+        assert decode, f"worker {rank}: HK counted nothing"
+        assert decode["on"], decode["why"]
+        assert (decode["fallbacks"], decode["layers"]) == ({}, worker.layers), decode
+        if result.rounds[-1].batches is not None:
+            before = result.start[rank].routes.get("decode", {"tokens": 0})["tokens"]
+            scheduled = worker.layers * sum(
+                batch.decodes for item in result.rounds for batch in item.batches or []
+            )
+            assert decode["tokens"] - before == scheduled > 0, f"{scheduled}, counted {decode}"
+
+
 def assert_replayed(result: ScenarioResult) -> None:
     """Hold that HK's linear layers ran in graphs, some of them often.
 

@@ -77,8 +77,8 @@ REFUSALS: dict[str, tuple[Single, Sequence[str]]] = {
 }
 """Engines with something in HK's way, and the words of the line that says so."""
 WORDS = {name: words for name, (_, words) in REFUSALS.items()}
-BOTH_ROUTES = ("no-such-device", "extension-missing")
-"""Obstacles to both attention and linear layers, each of which has its line."""
+TWO_ROUTES = ("no-such-device", "extension-missing", "extension-raises")
+"""Obstacles to attention and linear layers, or to prefill and decode. Each route has its line."""
 SINGLES = {
     "backend-unset": Single({}),
     "backend-0": Single({"HK_BACKEND": "0", "HK_DEVICE": "nonsense", "HK_CHECK": "1"}),
@@ -111,7 +111,7 @@ def assert_serves_and_says_why(name: str, words: Sequence[str], engine: Served, 
     for worker in result.rounds[-1].workers:
         assert worker.routes.get("attention", {}).get("tokens", 0) == 0
     lines = [line for line in engine.lines("hk_backend:") if "by HK" not in line]
-    assert len(lines) == (2 if name in BOTH_ROUTES else 1), lines
+    assert len(lines) == (2 if name in TWO_ROUTES else 1), lines
     for word in words:
         assert all(word in line for line in lines), lines
     if name == "extension-raises":

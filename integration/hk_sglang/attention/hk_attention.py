@@ -1,53 +1,61 @@
-"""HK's part of a wrapped backend: the layers that it serves, and each of their prefill calls.
+"""HK's part of a wrapped backend: the layers that it serves, and each of their calls.
 
 Every call is counted, as served or as left to the parent with its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
-from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import ROUTE, LayerTensors, survive
-from hk_backend.engine.batch_plan import BatchPlan
+from hk_backend.engine.attention import DECODE, ROUTE, AttentionRoute, LayerTensors, survive
+from hk_backend.engine.batch_plan import BatchPlan, tensors_of
+from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import StrictError
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
-from hk_sglang.attention.batch import PlannedBatch, plan_forward_batch
-from hk_sglang.attention.contest import Evidence
+from hk_backend.terms.attention_step import AttentionStep
+from hk_sglang.attention.batch import PlannedBatch
+from hk_sglang.attention.evidence import Evidence
 from hk_sglang.attention.layers import ServedLayers, layers_of
-from hk_sglang.attention.parent_rows import parent_rows
 from hk_sglang.attention.parents import PARENTS
+from hk_sglang.attention.planner import Planner
 from hk_sglang.attention.pools import Caches
 
 logger = loggers.of("sglang", "attention")
 
 NO_PLAN = BatchPlan("metadata of another batch")
-CAPTURE = BatchPlan("graph capture", dummy=True)
 NO_STEP = "a layer that the model did not have when its batch was planned"
 
 
-class HKPrefill:
-    """HK's prefill beside a parent backend.
+class HKAttention:
+    """HK's attention beside a parent backend.
 
     Args:
         backend: the parent.
         name: SGLang's name of the parent.
         runner: the runner of the parent.
         measured: whether HK serves only what it computes faster than `backend`.
+        decode_refusal: reason why the parent computes decode in any case; empty if there is none.
 
     Raises:
         StrictError: a layer of the model is not served, with HK_STRICT=1.
     """
 
-    def __init__(self, backend: Any, name: str, runner: Any, measured: bool = True) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        name: str,
+        runner: Any,
+        measured: bool = True,
+        decode_refusal: str = "",
+    ) -> None:
         self._backend = backend
         self._pool = backend.token_to_kv_pool
         parent = PARENTS[name]
@@ -56,58 +64,51 @@ class HKPrefill:
         self._planned: PlannedBatch | None = None
         self._planning = False
         self.cache = Caches(self._pool, parent, runner.dtype)
-        self._reads_back = parent.reads_fresh_back and self.cache.narrowed
         device_type = torch.device(runner.device).type
-        self._layers = ServedLayers(self.cache, runner.dtype, device_type, self._evidence)
+        known = self.cache, runner.dtype, device_type, self._evidence
+        self._layers = ServedLayers(*known, decode_refusal)
+        reads_back = parent.reads_fresh_back and self.cache.narrowed
+        self._planner = Planner(backend, self._layers, self._evidence, reads_back)
         with self._evidence.loading() if self._evidence else nullcontext():
             for layer in layers_of(runner.model):
                 self._layers[layer]  # decides on the layer
         self._layers.log(name, parent)
+        self._planner.decode = self._layers.decode_rows()
+
+    def allocate_graphs(self, requests: int) -> None:
+        """Allocates memory for graphs of up to `requests` decode rows."""
+        self._planner.allocate_graphs(requests)
 
     # -- per batch
 
+    def planned(self, batch: Any, replays: bool = False) -> AbstractContextManager[None]:
+        """Context for the making of the parent's metadata, whose methods may call each other.
+
+        Args:
+            replays: whether a graph of the batch is replayed next, which calls no layer.
+        """
+        if replays and batch.forward_mode.is_decode():
+            return self._planned_by(self._planner.refill, batch)
+        return self._planned_by(self._planner.plan, batch)
+
     @contextmanager
-    def planned(self, batch: Any) -> Iterator[None]:
-        """Context for the making of the parent's metadata, whose methods may call each other."""
+    def _planned_by(self, plan: Callable[[Any], PlannedBatch | None], batch: Any) -> Iterator[None]:
         if self._planning:
             yield
             return
         self._planning, self._planned = True, None
         try:
-            self._planned = self._plan(batch)
+            self._planned = plan(batch)
             yield
         finally:
             self._planning = False
-
-    def _plan(self, batch: Any) -> PlannedBatch | None:
-        if get_is_capture_mode():  # captured work replays without Python, so the parent computes it
-            return PlannedBatch(batch, CAPTURE)
-        try:
-            serves = self._layers.serves()
-            planned = plan_forward_batch(
-                batch,
-                self._pool,
-                self._backend.req_to_token_pool.req_to_token,
-                routes.verdict(ROUTE).why,
-                cache_refusal=self._layers.cache_refusal(),
-                why_slower=self._evidence.why_slower if self._evidence else None,
-                reads_back=self._reads_back,
-                serves=serves,
-            )
-            if planned is None or planned.plan.theirs is None or not serves:
-                return planned
-            parent = type(self._backend).__base__
-            rows = parent_rows(parent, self._backend, batch, planned.plan.theirs)
-            return replace(planned, plan=replace(planned.plan, parent=rows))
-        except Exception as error:
-            return PlannedBatch(batch, BatchPlan(survive(logger, error)))
 
     def rehearse(self, batch: Any) -> None:
         """Plans a batch without a request, before the backend is wrapped.
 
         Its calls count as dummy calls, and HK_CHECK does not compare them.
         """
-        with self.planned(batch):
+        with self._planned_by(self._planner.rehearsed, batch):
             self._backend.init_forward_metadata(batch)
         assert self._planned is not None
         self._planned = replace(self._planned, plan=replace(self._planned.plan, dummy=True))
@@ -124,7 +125,7 @@ class HKPrefill:
         save_kv_cache: bool,
         extra: dict[str, Any],
     ) -> torch.Tensor | None:
-        """Computes a layer's extend, in the shape of `q`; None if the parent has to.
+        """Computes a layer's extend or decode, in the shape of `q`; None if the parent has to.
 
         Args:
             q: `[tokens, num_heads * head_size]`.
@@ -135,19 +136,20 @@ class HKPrefill:
         if planned is None:
             return None
         if planned.batch is not batch:
+            if batch.forward_mode.is_decode():
+                return None
             planned = PlannedBatch(batch, NO_PLAN)
         plan = planned.plan
         why = self._why(planned, layer, q, k, extra)
         if not why:
             out = torch.empty_like(q)
             why = self._attention(planned, layer, (q, k, v, out), save_kv_cache, extra)
-            if not why:
-                if plan.parent is not None:
-                    plan.parent.attend(q, k, v, layer, extra, out)
-                plan.count_served()
-                return out
-        plan.count_left(why, len(q))
-        return None
+        plan.count(why, len(q))
+        if why:
+            return None
+        if plan.parent is not None:
+            plan.parent.attend(q, k, v, layer, extra, out)
+        return out
 
     def _why(
         self,
@@ -158,10 +160,14 @@ class HKPrefill:
         extra: dict[str, Any],
     ) -> str:
         """Reason why the parent computes this call; empty if HK may serve it."""
-        if routes.is_disabled(ROUTE):
-            return routes.verdict(ROUTE).why
+        plan = planned.plan
+        route = ROUTE if plan.decode is None or plan.mine is not None else DECODE
+        if routes.is_disabled(route):
+            return routes.verdict(route).why
+        if plan.left_decode and plan.mine is None:
+            return plan.left_decode
         try:
-            served, plan = self._layers[layer], planned.plan
+            served = self._layers[layer]
         except StrictError:
             raise
         except Exception as error:  # the layer is not one of the model's, and unlike them
@@ -170,11 +176,12 @@ class HKPrefill:
         refusal = served.refusal or sinks or plan.refusal  # the layer's reason comes first
         if refusal:
             return refusal
-        if self._evidence and (slower := self._evidence.slower.get(id(served.decision))):
-            return slower
-        if plan.step is None:
-            return NO_STEP
-        if served.cache_refusal and plan.reads_cache:
+        if plan.mine is not None:
+            if self._evidence and (slower := self._evidence.slower.get(id(served.decision))):
+                return slower
+            if plan.step is None:
+                return NO_STEP
+        if served.cache_refusal and (plan.reads_cache or plan.decode is not None):
             return served.cache_refusal
         if k is None:
             return "no keys handed over"
@@ -203,32 +210,62 @@ class HKPrefill:
         Returns the reason if the parent must compute the batch instead. The parent then writes the
         cache again: the same keys to the same slots.
         """
-        served, plan, paged = self._layers[layer], planned.plan, None
-        q, k, v, out = tensors
+        plan, (q, k, v, out) = planned.plan, tensors
         try:
             if save_kv_cache:
                 place = KVWriteLoc.for_layer(planned.batch, layer, swa_loc=planned.window_slots)
                 self.cache.write(layer, place, k, v)
             if q.shape[0] > planned.num_tokens:
                 out[planned.num_tokens :] = 0  # rows of padding
-            if plan.reads_cache:
-                paged = self.cache.paged(layer.layer_id)
-            rows = plan.tensors(tensors, paged)
         except Exception as error:
             return survive(logger, error)
-        in_window = plan.reads_cache and served.in_window_pool
-        step = planned.window_step if in_window else plan.step
+        why = ""
+        served = self._layers[layer]
+        if plan.step is not None and plan.mine is not None:
+            in_window = plan.reads_cache and served.in_window_pool
+            step = planned.window_step if in_window else plan.step
+            rows = step, plan.mine
+            why = self._launch(
+                served.route, rows, plan.reads_cache, plan.dummy, layer, tensors, extra
+            )
+        if not why and plan.decode is not None:
+            step = planned.window_decode if served.in_window_pool else plan.decode
+            call = (step, plan.theirs), True, plan.dummy, layer, tensors, extra
+            why = self._launch(served.decode_route, *call)
+        return why
+
+    def _launch(
+        self,
+        route: AttentionRoute,
+        planned: tuple[AttentionStep | None, Selection | None],
+        reads_cache: bool,
+        dummy: bool,
+        layer: Any,
+        tensors: Any,
+        extra: dict[str, Any],
+    ) -> str:
+        """Writes rows, as they are planned, to the last of `tensors`.
+
+        Returns the reason if the parent must compute them.
+        """
+        step, rows = planned
         assert step is not None
+        assert rows is not None
+        try:
+            paged = self.cache.paged(layer.layer_id) if reads_cache else None
+            own = tensors_of(step, rows, tensors, paged)
+        except Exception as error:
+            return survive(logger, error)
 
         def arguments() -> dict[str, Any]:
-            return self._arguments(layer, paged, rows, extra.get("sinks"))
+            return self._arguments(layer, paged, own, extra.get("sinks"))
 
-        if plan.dummy:
-            served.route.launch(step, plan.reads_cache, rows, arguments)
+        if dummy:
+            route.launch(step, reads_cache, own, arguments)
             return ""
-        why = served.route.compute(step, plan.reads_cache, rows, arguments)
+        why = route.compute(step, reads_cache, own, arguments)
         if not why:
-            plan.scatter(rows, out)
+            rows.scatter(own[3], tensors[3])
         return why
 
     def _arguments(

@@ -11,8 +11,8 @@ from hk_backend.terms.checks import bad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrefillStep:
-    """The rows of a step, planned once for all layers by `PrefillStep.of`.
+class AttentionStep:
+    """The rows of a step, planned once for all layers by `AttentionStep.of`.
 
     Fresh keys are packed like the queries. The tensors stay alive as long as the step.
 
@@ -25,6 +25,7 @@ class PrefillStep:
         longest: the largest of `seq_lens`, if the host knows it.
         gathered: whether the tokens are contiguous copies, rather than in the engine's tensors,
             which may have other strides.
+        max_query_len: most query tokens of a request, for decode; None: the rows are prefill.
         derived: what a device makes of the rows once per step; each device has keys of its own.
     """
 
@@ -34,6 +35,7 @@ class PrefillStep:
     block_table: torch.Tensor | None = None
     longest: int | None = None
     gathered: bool = False
+    max_query_len: int | None = None
     derived: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -45,7 +47,8 @@ class PrefillStep:
         block_table: torch.Tensor | None = None,
         longest: int | None = None,
         gathered: bool = False,
-    ) -> PrefillStep:
+        max_query_len: int | None = None,
+    ) -> AttentionStep:
         """Checks the rows, and copies what is not contiguous. Waits for nothing.
 
         Raises:
@@ -62,9 +65,9 @@ class PrefillStep:
             if block_table.shape[1] > 1 and block_table.stride(1) != 1:
                 block_table = block_table.contiguous()
         seq_lens = None if seq_lens is None else seq_lens.contiguous()
-        step = cls(
-            query_start_loc.contiguous(), num_tokens, seq_lens, block_table, longest, gathered
-        )
+        starts = query_start_loc.contiguous()
+        known = seq_lens, block_table, longest, gathered, max_query_len
+        step = cls(starts, num_tokens, *known)
         for name, tensor in step.tensors().items():
             if tensor.dtype != torch.int32:
                 bad(name, tensor.dtype, "int32")
@@ -82,15 +85,18 @@ class PrefillStep:
         named = ((name, getattr(self, name)) for name in names)
         return {name: tensor for name, tensor in named if tensor is not None}
 
-    def with_block_table(self, block_table: torch.Tensor) -> PrefillStep:
+    def with_block_table(self, block_table: torch.Tensor) -> AttentionStep:
         """The same rows in other cache blocks."""
         rows = self.query_start_loc, self.num_tokens, self.seq_lens, block_table
-        return self.of(*rows, self.longest, self.gathered)
+        return self.of(*rows, self.longest, self.gathered, self.max_query_len)
 
     def rows(self, paged: bool) -> dict[str, Any]:
-        """The rows as arguments of `ops.attention_prefill`."""
+        """The rows as arguments of `ops.attention_prefill`, or of `ops.attention_decode`."""
         rows: dict[str, Any] = {"query_start_loc": self.query_start_loc}
         if paged:
             rows |= {"seq_lens": self.seq_lens, "block_table": self.block_table}
+        if self.max_query_len is not None:
+            rows["max_query_len"] = self.max_query_len
+        elif paged:
             rows["max_seq_len"] = self.longest
         return rows

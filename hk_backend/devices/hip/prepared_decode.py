@@ -1,0 +1,122 @@
+"""The decode attention of one layer, recorded for each size of a workgroup's tile.
+
+A launch depends on no length, only on the number of requests and on the most query tokens of one.
+So a captured launch serves every later step of as many requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from hk_backend.devices.hip.attention_launch import most_tokens
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.dealing import ROWS
+from hk_backend.devices.hip.memory import Memory
+from hk_backend.devices.hip.operator import Gpus
+from hk_backend.devices.hip.prepared_attention import OF_LAYER, TENSORS, places
+from hk_backend.devices.hip.recording import Recording, StepValues
+from hk_backend.devices.hip.workspace import Workspaces
+from hk_backend.kernels import KernelEntry, decode_plan
+from hk_backend.terms.attention_step import AttentionStep
+
+WORKSPACE = ("partial", "arrived")
+"""Argument fields with the workspace, which belongs to the stream and not to the layer."""
+OF_STEP = (*ROWS, *WORKSPACE, "block_table_row", "num_requests", "num_tokens", "shares")
+"""Argument fields that a launch takes from the step and its stream."""
+
+
+@dataclass(frozen=True)
+class PreparedDecode:
+    """The recordings of a layer on GPU `index`.
+
+    Args:
+        tiles: kernels and their recordings, the smallest tile first.
+        group: query heads of a KV head.
+        most_tokens: most query tokens of a step.
+        kept: the layer's own tensors, which each launch is given.
+    """
+
+    memory: Memory
+    workspaces: Workspaces
+    index: int
+    compute_units: int
+    tiles: Sequence[tuple[KernelEntry, Recording]]
+    group: int
+    kv_heads: int
+    most_tokens: int
+    kept: tuple[torch.Tensor, ...]
+
+    def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
+        """Launches the smallest tile that holds the rows of a request; False if there is none."""
+        assert step is not None
+        assert step.max_query_len is not None
+        rows = step.max_query_len * self.group
+        fitting = (tile for tile in self.tiles if tile[0].tile.rows >= rows)
+        kernel, recording = next(fitting, (None, None))
+        if kernel is None or recording is None or step.num_tokens > self.most_tokens:
+            return False
+        stream = self.memory.stream(self.index)
+        values = self._values(step, kernel, stream)
+        return recording.launch(stream, (*tensors, *self.kept), values)
+
+    def _values(self, step: AttentionStep, kernel: KernelEntry, stream: int) -> StepValues:
+        """Values of a step, which all layers with as many shares of a KV head have in common."""
+        shares = decode_plan.shares(kernel, step.num_requests, self.kv_heads, self.compute_units)
+        room = decode_plan.partial_bytes(kernel, shares, self.kv_heads)
+        key = self.memory, stream, shares, room
+        found: StepValues | None = step.derived.get(key)
+        if found is None:
+            assert step.block_table is not None
+            workspace = self.workspaces.of(self.index, stream, room)
+            tensors = {
+                **step.tensors(),
+                "partial": workspace.partial[: room // 4],
+                "arrived": workspace.arrived[: shares * self.kv_heads],
+            }
+            numbers = {
+                "block_table_row": step.block_table.stride(0),
+                "num_requests": step.num_requests,
+                "num_tokens": step.num_tokens,
+                "shares": shares,
+            }
+            found = StepValues(OF_STEP, self.index, tensors, numbers, step.num_tokens)
+            step.derived[key] = found
+        return found
+
+
+def prepare_decode(
+    gpus: Gpus, index: int, call: KernelCall, tensors: Sequence[torch.Tensor | None]
+) -> PreparedDecode:
+    """Records the launches of a call on GPU `index`.
+
+    Args:
+        tensors: query, key and value of the cache, and out, in the form in which later calls hand
+            them over.
+    """
+    kept = {name: call.tensors[name] for name in OF_LAYER if name in call.tensors}
+    given = {**dict(zip(TENSORS, tensors, strict=True)), **kept}
+    exact = {*kept, "key", "value"}
+    nothing = torch.empty(0, dtype=torch.float32, device=call.tensors["out"].device)
+    tiles = []
+    for kernel in sorted(call.kernels, key=lambda each: each.tile.rows):
+        one = replace(call, kernels=(kernel,))
+        of_stream = {**one.tensors, **dict.fromkeys(WORKSPACE, nothing)}
+        unknown = {**one.numbers, "shares": 1}
+        launches = [(replace(one, tensors=of_stream, numbers=unknown), places(one))]
+        recording = Recording(gpus.kernels, gpus.memory, index, launches, given, exact, OF_STEP)
+        tiles.append((kernel, recording))
+    sizes = call.sizes
+    return PreparedDecode(
+        gpus.memory,
+        gpus.workspaces,
+        index,
+        gpus.gpu(index).compute_units,
+        tiles,
+        sizes["group"],
+        sizes["num_kv_heads"],
+        most_tokens(call.kernels, sizes["group"]),
+        tuple(kept.values()),
+    )

@@ -1,0 +1,116 @@
+"""Plans each batch of a server once, before its layers run: prefill, decode, decode in graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
+
+from hk_backend.engine import loggers
+from hk_backend.engine.attention import DECODE, ROUTE, survive
+from hk_backend.engine.batch_plan import BatchPlan
+from hk_backend.engine.decode_rows import DecodeRows
+from hk_backend.routing.routes import routes
+from hk_sglang.attention.batch import PlannedBatch, plan_forward_batch
+from hk_sglang.attention.decode import DecodeBatches, refuse_decode
+from hk_sglang.attention.evidence import Evidence
+from hk_sglang.attention.layers import ServedLayers
+from hk_sglang.attention.parent_rows import parent_rows
+
+logger = loggers.of("sglang", "attention")
+
+CAPTURE = BatchPlan("graph capture", dummy=True)
+
+
+class Planner:
+    """Plans of the batches of one backend.
+
+    Args:
+        backend: the parent.
+        layers: the layers of its model.
+        evidence: decides who computes prefill; None: HK does wherever it can.
+        reads_back: see `plan_batch`.
+
+    Attributes:
+        decode: the decode rows of all layers; None: the parent computes them.
+    """
+
+    def __init__(
+        self, backend: Any, layers: ServedLayers, evidence: Evidence | None, reads_back: bool
+    ) -> None:
+        self._backend, self._layers, self._evidence = backend, layers, evidence
+        self._reads_back = reads_back
+        self._pool = backend.token_to_kv_pool
+        self._req_to_token = backend.req_to_token_pool.req_to_token
+        self._decode_batches = DecodeBatches(self._pool, self._req_to_token)
+        self.decode: DecodeRows | None = None
+
+    def allocate_graphs(self, requests: int) -> None:
+        """Allocates memory for graphs of up to `requests` decode rows."""
+        if self.decode is not None:
+            self._decode_batches.allocate(requests)
+
+    def refill(self, batch: Any) -> None:
+        """Writes the rows of a batch, whose graph is replayed next, to the memory of graphs."""
+        if self._decode_batches.is_captured(batch.batch_size):
+            self._decode_batches.fill(batch)
+
+    def plan(self, batch: Any) -> PlannedBatch | None:
+        """Plans a batch; None if HK has nothing to do with it."""
+        if get_is_capture_mode():
+            return self._plan_capture(batch) or PlannedBatch(batch, CAPTURE)
+        try:
+            if batch.forward_mode.is_decode():
+                return self._plan_decode(batch)
+            return self._plan_prefill(batch)
+        except Exception as error:
+            return PlannedBatch(batch, BatchPlan(survive(logger, error)))
+
+    def rehearsed(self, batch: Any) -> PlannedBatch | None:
+        """Plans a contest's batch, which HK computes in any case."""
+        decodes = batch.forward_mode.is_decode()
+        return self._decode_batches.eager(batch) if decodes else self.plan(batch)
+
+    def _plan_prefill(self, batch: Any) -> PlannedBatch | None:
+        serves = self._layers.serves()
+        planned = plan_forward_batch(
+            batch,
+            self._pool,
+            self._req_to_token,
+            routes.verdict(ROUTE).why,
+            cache_refusal=self._layers.cache_refusal(),
+            why_slower=self._evidence.why_slower if self._evidence else None,
+            reads_back=self._reads_back,
+            serves=serves,
+            why_not_decode=None if self.decode is None else self.decode.why_not,
+        )
+        if planned is None or planned.plan.theirs is None or not serves:
+            return planned
+        if planned.plan.decode is not None:
+            return planned
+        parent = type(self._backend).__base__
+        rows = parent_rows(parent, self._backend, batch, planned.plan.theirs)
+        return replace(planned, plan=replace(planned.plan, parent=rows))
+
+    def _plan_decode(self, batch: Any) -> PlannedBatch | None:
+        """Plans a batch of decode rows; None if the parent computes it, and nothing is counted."""
+        if self.decode is None or refuse_decode(batch):
+            return None
+        why = self.decode.why_not(batch.batch_size, 1)
+        planned = self._decode_batches.eager(batch)
+        if planned is None or not why:
+            return planned
+        return replace(planned, plan=replace(planned.plan, decode=None, left_decode=why))
+
+    def _plan_capture(self, batch: Any) -> PlannedBatch | None:
+        """Plans a batch of decode rows that is captured; None if the graph is the parent's."""
+        if self.decode is None or not batch.forward_mode.is_decode() or refuse_decode(batch):
+            return None
+        try:
+            if not self._decode_batches.may_capture or self.decode.why_not(batch.batch_size, 1):
+                return None
+            return self._decode_batches.captured(batch)
+        except Exception as error:
+            survive(logger, error, DECODE)
+            return None

@@ -1,0 +1,180 @@
+"""Decode rows of a layer in a graph that the emulated GPU replays, as vLLM's runner does.
+
+The runner captures a batch of one size. Before each replay it writes the rows of another step into
+the same tensors, padded to that size, and has metadata built. No Python of a layer runs in a
+replay.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices.hip import device as hip
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
+from hk_backend.kernels import catalogue
+from hk_backend.routing.routes import Tally, routes
+from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.device import OnTheHost, current_streams
+from tests.devices.hip.graph import Graph
+from tests.integration.adapter import Environment
+from tests.integration.hk_vllm.attention.batch import MAX_BLOCKS, Batch, Layer
+from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
+from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
+from tests.integration.shared.attention.rows import Row
+
+pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.triton]
+
+REQUESTS, REPLAYS, FEW = 6, 200, 10
+BY_NAME = {parent.name: parent for parent in LAYER_PARENTS}
+CASES = [
+    ("rocm-attn", 0, REPLAYS),
+    ("rocm-attn", 2, FEW),
+    ("triton-nhd", 0, FEW),
+    ("aiter-fa-shuffled", 0, FEW),
+]
+"""Parent, drafts of a row, and number of replays."""
+
+
+@pytest.fixture
+def library() -> Iterator[EmulatedLibrary]:
+    found = EmulatedLibrary(LIBRARY)
+    found.reset("gfx950", 2)
+    yield found
+    found.reset("gfx950", 1)
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHost:
+    """The GPU of this process, whose kernels have passed their checks."""
+    current_streams(library, monkeypatch)
+    found = OnTheHost(library, catalogue("gfx950"))
+    monkeypatch.setattr(found, "verify", lambda *_: SERVED)
+    monkeypatch.setattr(hip, "hip_device", lambda: found)
+    return found
+
+
+class Runner:
+    """The tensors of a runner's padded batch, and HK's layer over them.
+
+    Args:
+        tokens: query tokens of each row.
+    """
+
+    def __init__(self, layer: Layer, tokens: int) -> None:
+        self.layer, self.tokens = layer, tokens
+        shape, size = layer.shape, REQUESTS * tokens
+        self.query = torch.zeros(size, shape.num_heads, shape.head_size, dtype=layer.dtype)
+        self.key = torch.zeros(size, shape.num_kv_heads, shape.head_size, dtype=layer.dtype)
+        self.output = torch.zeros_like(self.query)
+        self.facts = {
+            "query_start_loc": torch.arange(0, size + 1, tokens, dtype=torch.int32),
+            "seq_lens": torch.full((REQUESTS,), tokens, dtype=torch.int32),
+            "block_table_tensor": torch.zeros(REQUESTS, MAX_BLOCKS, dtype=torch.int32),
+            "slot_mapping": torch.zeros(size, dtype=torch.int64),
+        }
+
+    def common(self, batch: Batch) -> Any:
+        """The metadata of a step, in the runner's own tensors."""
+        real, tokens = len(batch.rows), batch.num_tokens
+        starts = self.facts["query_start_loc"]
+        starts[: real + 1] = torch.arange(0, tokens + 1, self.tokens)
+        starts[real:] = tokens
+        lengths = self.facts["seq_lens"]
+        lengths[:real] = torch.tensor([row.length for row in batch.rows])
+        lengths[real:] = 0
+        self.facts["block_table_tensor"][:real] = batch.block_table
+        self.query[:tokens] = batch.query[:tokens]
+        return batch.common_metadata(
+            **self.facts,
+            query_start_loc_cpu=starts.clone(),
+            seq_lens_cpu_upper_bound=lengths.clone(),
+            num_reqs=REQUESTS,
+            num_actual_tokens=REQUESTS * self.tokens,
+            max_query_len=self.tokens,
+            is_prefilling=torch.zeros(REQUESTS, dtype=torch.bool),
+        )
+
+    def forward(self, metadata: Any) -> None:
+        call = self.query, self.key, self.key, self.layer.kv_cache, metadata
+        self.layer.impl.forward(self.layer.module, *call, output=self.output)
+
+
+def step(layer: Layer, tokens: int, seed: int) -> Batch:
+    """A batch of up to `REQUESTS` rows of `tokens` new tokens, of any lengths."""
+    draw = random.Random(seed)
+    rows = [
+        Row(tokens, draw.choice((1, 15, 16, 31, 32, 33, draw.randint(1, 180))), tokens > 1)
+        for _ in range(draw.randint(1, REQUESTS))
+    ]
+    return Batch(layer, rows, seed, padding=0)
+
+
+@pytest.mark.parametrize(
+    ("parent", "drafts", "replays"),
+    [(BY_NAME[name], *rest) for name, *rest in CASES],
+    indirect=["parent"],
+    ids=str,
+)
+def test_replays(
+    parent: Parent,
+    drafts: int,
+    replays: int,
+    library: EmulatedLibrary,
+    device: OnTheHost,
+    environment: Environment,
+) -> None:
+    """Lengths, block tables and the number of real rows change between replays."""
+    environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    routes.reset()
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, drafts=drafts)
+    runner, stream = Runner(layer, 1 + drafts), device.memory.stream(0)
+    warm_up = step(layer, runner.tokens, 0)
+    runner.forward(layer.builder.build(0, runner.common(warm_up)))
+    library.synchronise(stream)
+    captured = layer.builder.build_for_cudagraph_capture(runner.common(warm_up))
+    graph = Graph(library, stream)
+    with graph.capture():
+        runner.forward(captured)
+    calls = library.launch_calls()
+    for seed in range(1, replays + 1):
+        batch = step(layer, runner.tokens, seed)
+        batch._write([row.length for row in batch.rows])
+        layer.builder.build(0, runner.common(batch))
+        runner.output.fill_(torch.nan)
+        graph.replay()
+        batch.output[:] = runner.output[: batch.num_tokens]
+        batch.check()
+        assert runner.output[batch.num_tokens :].isnan().all(), "padding rows were written"
+    assert library.launch_calls() == calls, "a replay is no launch of HK's"
+    counters = routes.counters("decode")
+    assert counters.captured == Tally(1, REQUESTS * runner.tokens)
+    assert not counters.fallbacks
+
+
+@pytest.mark.parametrize("parent", [BY_NAME["rocm-attn"]], indirect=True, ids=str)
+def test_copies_are_not_captured(
+    parent: Parent, device: OnTheHost, environment: Environment
+) -> None:
+    """The parent's launches are captured if HK's would read copies, which nobody updates."""
+    environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+    runner = Runner(layer, 1)
+    assert capture(layer, runner).decode is not None
+    for name in ("seq_lens", "query_start_loc"):
+        held = runner.facts[name]
+        runner.facts[name] = held.long()
+        assert capture(layer, runner).refusal == "graph capture"
+        runner.facts[name] = held
+    held = runner.facts["block_table_tensor"]
+    runner.facts["block_table_tensor"] = held.T.contiguous().T
+    assert capture(layer, runner).refusal == "graph capture"
+
+
+def capture(layer: Layer, runner: Runner) -> Any:
+    common = runner.common(step(layer, 1, 0))
+    return layer.builder.build_for_cudagraph_capture(common).hk
