@@ -55,6 +55,11 @@ class Batch:
         return cls([tokens] * count, [tokens] * count, heads, kv_heads, size)
 
     @property
+    def is_decode(self) -> bool:
+        """Whether each request has one new token."""
+        return set(self.queries) == {1}
+
+    @property
     def prefill(self) -> Batch:
         """The requests of a mixed step with more than one new token, which HK computes."""
         return self._with(lambda new: new > 1)
@@ -87,9 +92,11 @@ class Batch:
         """
         random = torch.Generator().manual_seed(seed or 0)
 
-        def filled(*shape: int) -> torch.Tensor:
+        stored = torch.float8_e4m3fn if self.fp8 else torch.bfloat16
+
+        def filled(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
             if seed is None:
-                return torch.zeros(shape, dtype=torch.bfloat16)
+                return torch.zeros(shape, dtype=dtype)
             return torch.randn(shape, generator=random).bfloat16()
 
         tokens, counts = sum(self.queries), [-(-keys // self.page) for keys in self.keys]
@@ -98,7 +105,8 @@ class Batch:
         for request, own in enumerate(pages.split(counts)):
             table[request, : len(own)] = own
         keys, values = (
-            filled(sum(counts), self.page, self.kv_heads, self.head_size) for _ in range(2)
+            filled(sum(counts), self.page, self.kv_heads, self.head_size, dtype=stored)
+            for _ in range(2)
         )
         if seed is not None:
             for request, length in enumerate(self.keys):
@@ -107,8 +115,7 @@ class Batch:
                         torch.nan
                     )
         scales = (torch.tensor([0.5]), torch.tensor([2.0])) if self.fp8 else (1.0, 1.0)
-        if self.fp8:
-            keys, values = keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn)
+        keys, values = keys.to(stored), values.to(stored)
         lengths = torch.tensor([0, *self.queries])
         return AttentionArguments(
             query=filled(tokens, self.heads, self.head_size),

@@ -18,6 +18,12 @@ RAGGED = (1893, 37, 512, 2210, 93, 764, 151, 1340, 29, 418, 3071, 226)
 """Tokens of prompts in one step: lengths as chats have them."""
 DECODES = tuple(150 + 61 * request for request in range(64))
 """Tokens of the requests that decode beside such prompts: up to 3993."""
+DECODED = {"1x8k": (1, 8192), "32x8k": (32, 8192), "128x8k": (128, 8192), "1x128k": (1, 131072)}
+"""Requests that each decode a token, and the keys of each one."""
+SHORT = (300, 130, 70, 5, 33)
+"""Keys of the requests of small decode steps, in turn."""
+MOST_SHORT = 18
+"""Most requests of a small decode step: more than 16, from which on engines take other kernels."""
 CHUNK, CONTEXT = 2048, 6144
 """New tokens of a long prompt's last chunk, and the tokens before them."""
 
@@ -35,6 +41,14 @@ ATTENTION: Mapping[str, Batch] = {
 }
 """Layers of models on one GPU, without requests; `d64` is gpt-oss without its sinks."""
 
+DECODE: Mapping[str, Batch] = {
+    "llama8b": ATTENTION["llama8b"],
+    "llama8b-fp8-cache": ATTENTION["llama8b-fp8-cache"],
+    "llama1b": Batch((), (), 32, 8, 64),
+    "gpt-oss-full": ATTENTION["gpt-oss-full"],
+}
+"""Layers of models that decode on one GPU."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -48,6 +62,12 @@ class Case:
         """The same computation with few tokens, on which results are held against float64."""
         if isinstance(self.of, Layer):
             return Layer(self.of.format, min(self.of.m, 70), 272, 640)
+        if (
+            self.of.is_decode
+        ):  # with all heads and some requests, on which choices of kernels depend
+            count = min(len(self.of.queries), MOST_SHORT)
+            keys = tuple(SHORT[request % len(SHORT)] for request in range(count))
+            return replace(self.of, queries=(1,) * count, keys=keys)
         group = self.of.heads // self.of.kv_heads
         decodes = (1, 1) if self.of.decode else ()
         return replace(
@@ -73,6 +93,14 @@ def attention_cases() -> Iterator[Case]:
         yield Case(f"{name} chunk", replace(of, queries=(CHUNK,), keys=(CHUNK + CONTEXT,)))
 
 
+def decode_cases() -> Iterator[Case]:
+    """Steps in which every request decodes a token over as many keys."""
+    for model, of in DECODE.items():
+        for name, (requests, keys) in DECODED.items():
+            step = replace(of, queries=(1,) * requests, keys=(keys,) * requests)
+            yield Case(f"{model} decode {name}", step)
+
+
 def linear_cases() -> Iterator[Case]:
     """The layers of the Llamas in every format, for each number of rows."""
     for model in MODELS:
@@ -88,7 +116,7 @@ def chosen_cases(words: str) -> list[Case]:
 
     Raises `ValueError` for a part that selects nothing.
     """
-    every = [*attention_cases(), *linear_cases()]
+    every = [*attention_cases(), *decode_cases(), *linear_cases()]
     wanted = [set(part.split()) for part in words.split(",")]
     for part in wanted:
         if not any(part <= set(case.name.split()) for case in every):

@@ -12,12 +12,14 @@ from hk_backend.lab.foreign.triton_driver import KernelFinding
 from hk_backend.lab.stock.attention import StockAttention
 from hk_backend.lab.stock.batches import Batch
 from hk_backend.lab.stock.cases import Case
+from hk_backend.lab.stock.decode import StockDecode
 from hk_backend.lab.stock.kernel import Kernel
 from hk_backend.lab.stock.layers import Layer
 from hk_backend.lab.stock.linear import StockLinear
 from hk_backend.lab.stock.ours import OurAttention, OurLinear
+from hk_backend.lab.stock.ours_decode import OurDecode
 
-Stock = StockAttention | StockLinear
+Stock = StockAttention | StockDecode | StockLinear
 RATIO = "HK/stock"
 
 
@@ -36,6 +38,7 @@ class Compared:
     Args:
         kept: why HK leaves the case to the engine; empty: it does not.
         finding: why stock's result is not held against anything; empty: it is.
+        elsewhere: why the engine computes the case with a kernel that is not run here.
         error: why the case could not be computed; empty: it could.
     """
 
@@ -45,6 +48,7 @@ class Compared:
     ours: Side | None = None
     kept: str = ""
     finding: str = ""
+    elsewhere: str = ""
     error: str = ""
 
     @property
@@ -63,7 +67,7 @@ class Compared:
                 data[f"{name}_tflops"] = round(self.case.of.flops / side.microseconds / 1e6, 1)
                 data[f"{name}_error"] = round(side.error, 3) if side.error < math.inf else None
         data |= {"ratio": round(self.ratios[RATIO], 3), "kept": self.kept}
-        data |= {"finding": self.finding, "error": self.error}
+        data |= {"finding": self.finding, "elsewhere": self.elsewhere, "error": self.error}
         return tables.without_nan(data)
 
 
@@ -87,14 +91,14 @@ class Comparison:
 
     def _row(self, case: Case, kernel: Stock) -> Compared:
         row = Compared(case, kernel.name)
-        ours: Kernel[Any] = (
-            OurAttention(self.arch, kernel.layout)
-            if isinstance(kernel, StockAttention)
-            else OurLinear(self.arch)
-        )
+        if isinstance(kernel, StockDecode) and isinstance(case.of, Batch):
+            row.elsewhere = kernel.elsewhere(case.of)
+        if row.elsewhere:
+            return row
+        ours = self._kernel_of_ours(kernel)
         try:
             row.theirs = self._theirs(row, kernel)
-            row.kept = ours.refuses(prefill_of(case.of))
+            row.kept = ours.refuses(part_of(case.of))
             if not row.kept:
                 row.ours = self._ours(ours, kernel, case)
                 if row.ours.error > 1:
@@ -102,6 +106,13 @@ class Comparison:
         except (RuntimeError, ValueError) as error:  # a finding, or a form that is not emulated
             row.error = str(error).splitlines()[0]
         return row
+
+    def _kernel_of_ours(self, stock: Stock) -> Kernel[Any]:
+        if isinstance(stock, StockAttention):
+            return OurAttention(self.arch, stock.layout)
+        if isinstance(stock, StockDecode):
+            return OurDecode(self.arch, stock.layout)
+        return OurLinear(self.arch)
 
     def _theirs(self, row: Compared, kernel: Stock) -> Side:
         """Stock's time and error; a kernel with a finding keeps its time, and has no result."""
@@ -114,8 +125,8 @@ class Comparison:
 
     def _ours(self, ours: Kernel[Any], kernel: Stock, case: Case) -> Side:
         """HK's side. Stock's kernel computes a mixed step's decodes, in a launch of its own."""
-        side = self._side(ours, *map(prefill_of, (case.of, case.small)))
-        if not isinstance(case.of, Batch) or case.of.decode is None:
+        side = self._side(ours, *map(part_of, (case.of, case.small)))
+        if not isinstance(case.of, Batch) or case.of.is_decode or case.of.decode is None:
             return side
         decodes = self._side(kernel, case.of.decode, case.small.decode)  # type: ignore[union-attr]
         return Side(side.microseconds + decodes.microseconds, max(side.error, decodes.error))
@@ -132,15 +143,17 @@ class Comparison:
         return self._known[key]
 
 
-def prefill_of(case: Batch | Layer) -> Batch | Layer:
-    """The part of a case that HK computes: all but decodes."""
-    return case.prefill if isinstance(case, Batch) else case
+def part_of(case: Batch | Layer) -> Batch | Layer:
+    """The part of a case that HK computes in one launch: all but the decodes of a mixed step."""
+    return case.prefill if isinstance(case, Batch) and not case.is_decode else case
 
 
 def _takes(kernel: Stock, case: Case) -> bool:
     """Whether a kernel of stock computes this kind of case, and this one."""
-    of_attention = isinstance(kernel, StockAttention)
-    return isinstance(case.of, Batch) == of_attention and not kernel.refuses(case.of)  # type: ignore[arg-type]
+    if isinstance(case.of, Layer):
+        return isinstance(kernel, StockLinear) and not kernel.refuses(case.of)
+    kind = StockDecode if case.of.is_decode else StockAttention
+    return isinstance(kernel, kind) and not kernel.refuses(case.of)
 
 
 def _order(row: Compared) -> tuple[bool, float]:
@@ -158,6 +171,8 @@ def names(row: Compared) -> list[str]:
 
 def figures(row: Compared) -> list[str]:
     sides = (row.ours, row.theirs)
+    if row.elsewhere:
+        return ["", "", "", "", f"not run: {row.elsewhere}"]
     if row.kept:
         return ["", _us(row.theirs), "", _rate(row, row.theirs), f"left to stock: {row.kept}"]
     errors = ", ".join(f"{side.error:.2f}" for side in sides if side)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hk_backend.lab import tables
 from hk_backend.lab.stock.batches import Batch
-from hk_backend.lab.stock.comparison import RATIO, Compared
+from hk_backend.lab.stock.cases import DECODED
+from hk_backend.lab.stock.comparison import RATIO, Compared, Side
 from hk_backend.lab.stock.layers import MX, Layer
 
 APART = "vLLM MX"
 """Products of MX beside vLLM's, which has so many other rows."""
 BESIDE = {"Triton": "vLLM"}
 """Engines beside which kernels of no engine are run."""
+DECODE = "decode"
+"""Word after an engine's name: its steps that decode, a part of their own."""
 MARKS = {
     part: (
         f"<!-- stock {part}: written by `hk-backend bench gpu --against stock --into` -->\n",
         f"<!-- end of stock {part} -->\n",
     )
-    for part in ("vLLM", APART, "SGLang", "fbtriton", "FlyDSL", "AITER")
+    for part in (
+        *("vLLM", f"vLLM {DECODE}", APART, "SGLang", f"SGLang {DECODE}"),
+        *("fbtriton", "FlyDSL", "AITER"),
+    )
 }
 """Lines of the document before and after each part."""
 
@@ -32,6 +38,8 @@ def parts_of(rows: Iterable[Compared]) -> dict[str, list[Compared]]:
         engine = BESIDE.get(row.stock.split()[0], row.stock.split()[0])
         of_mx = isinstance(row.case.of, Layer) and row.case.of.format in MX
         part = APART if engine == "vLLM" and of_mx else engine
+        if _decodes(row):
+            part = f"{engine} {DECODE}"
         parts.setdefault(part, []).append(row)
     return parts
 
@@ -40,20 +48,24 @@ def text_of(rows: Sequence[Compared]) -> str:
     """Markdown: how many rows win and lose, every loss, rates of attention, ratios of products."""
     right = [row for row in rows if not math.isnan(row.ratios[RATIO])]
     behind = [row for row in right if row.ratios[RATIO] < 1]
-    losses = [f"{row.case.name}, {row.stock}: {_cell(row)}" for row in behind]
+    losses = [
+        f"{row.case.name}, {row.stock}: {_times(row) + ' us' if _decodes(row) else _cell(row)}"
+        for row in behind
+    ]
     without = dict.fromkeys(_without_ratio(row) for row in rows if math.isnan(row.ratios[RATIO]))
     said = f"{len(right) - len(losses)} rows ahead, {len(losses)} behind."
     said += f" Losses: {'; '.join(losses) or 'none'}."
     if without:
         said += f" Without a ratio: {'; '.join(without)}."
-    parts = [said, _attention(rows), _linear(right)]
+    parts = [said, _attention(rows), _decode(rows), _linear(right)]
     return "\n\n".join(part.strip() for part in parts if part)
 
 
 def _without_ratio(row: Compared) -> str:
     name = row.case.name.rpartition(" ")[0]
-    if row.error or row.finding:
-        return f"{name}, {row.stock}: {(row.error or row.finding).split(';')[0]}"
+    why = row.error or row.finding or row.elsewhere
+    if why:
+        return f"{name}, {row.stock}: {why.split(';')[0]}"
     if row.kept:
         return f"{name}: left to stock, {row.kept}"
     assert row.theirs is not None
@@ -64,7 +76,7 @@ def _attention(rows: Sequence[Compared]) -> str:
     """One line for each model and kernel, one column for each batch."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        if isinstance(row.case.of, Batch) and row.theirs:
+        if isinstance(row.case.of, Batch) and row.theirs and not _decodes(row):
             model, _, batch = row.case.name.rpartition(" ")
             lines.setdefault((model, row.stock), {})[batch] = _cell(row)
     batches = sorted({batch for line in lines.values() for batch in line}, key=_by_size)
@@ -74,6 +86,26 @@ def _attention(rows: Sequence[Compared]) -> str:
     return tables.markdown(
         headings,
         ([*key, *(line.get(batch, "") for batch in batches)] for key, line in lines.items()),
+    )
+
+
+def _decodes(row: Compared) -> bool:
+    return isinstance(row.case.of, Batch) and row.case.of.is_decode
+
+
+def _decode(rows: Sequence[Compared]) -> str:
+    """One line for each model and kernel, one column for each number of requests and keys."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if _decodes(row) and row.theirs:
+            model, _, batch = row.case.name.split()
+            lines.setdefault((model, row.stock), {})[batch] = _times(row)
+    if not lines:
+        return ""
+    steps = [batch for batch in DECODED if any(batch in line for line in lines.values())]
+    return tables.markdown(
+        ["decode, modelled us: HK / stock, the ratio of speeds", "stock", *steps],
+        ([*key, *(line.get(batch, "") for batch in steps)] for key, line in lines.items()),
     )
 
 
@@ -88,12 +120,19 @@ def _cell(row: Compared) -> str:
     if row.theirs is None:
         return tables.FAILED
     flops = row.case.of.flops
-    rates = [
-        tables.rate(flops / side.microseconds / 1e6) if side else "-"
-        for side in (row.ours, row.theirs)
-    ]
+    return _beside(row, lambda side: tables.rate(flops / side.microseconds / 1e6), " = ")
+
+
+def _times(row: Compared) -> str:
+    """Both times in microseconds, and how often HK's goes into stock's; a loss is bold."""
+    return _beside(row, lambda side: f"{side.microseconds:.1f}", ", ")
+
+
+def _beside(row: Compared, text_of: Callable[[Side], str], then: str) -> str:
+    """A figure of both sides, and their ratio if there is one."""
+    ours, theirs = (text_of(side) if side else "-" for side in (row.ours, row.theirs))
     ratio = row.ratios[RATIO]
-    return f"{rates[0]} / {rates[1]}" + ("" if math.isnan(ratio) else f" = {_bold(ratio)}")
+    return f"{ours} / {theirs}" + ("" if math.isnan(ratio) else f"{then}{_bold(ratio)}")
 
 
 def _bold(ratio: float) -> str:
