@@ -5,6 +5,7 @@ Without an engine it finds a package of kernels: fbtriton, FlyDSL, or AITER.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ class NoEngine(RuntimeError):
     """No package of SOURCES is installed here, or it cannot compile."""
 
 
-def kernels(arch: str) -> list[Stock]:
+def kernels(arch: str) -> Sequence[Stock]:
     """The installed engine's kernels, on an emulated GPU that every Triton kernel here runs on.
 
     Call it before the engine is imported, and once in a process. Of several packages the first one
@@ -55,24 +56,31 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def _of_vllm(arch: str) -> list[Stock]:
-    from hk_backend.lab.stock import dot_scaled, vllm_attention, vllm_linear, vllm_platform
+def _of_vllm(arch: str) -> Sequence[Stock]:
+    from hk_backend.lab.stock import (
+        dot_scaled,
+        vllm_attention,
+        vllm_decode,
+        vllm_linear,
+        vllm_platform,
+    )
 
     vllm_platform.pretend(arch)
     gpu = triton_driver.install(arch)
     products = [*vllm_linear.kernels(gpu), *dot_scaled.kernels(gpu)]
-    return [*vllm_attention.kernels(gpu), *products]
+    return [*vllm_attention.kernels(gpu), *vllm_decode.kernels(gpu), *products]
 
 
-def _of_sglang(arch: str) -> list[Stock]:
-    from hk_backend.lab.stock import sglang_attention, sglang_linear
+def _of_sglang(arch: str) -> Sequence[Stock]:
+    from hk_backend.lab.stock import sglang_attention, sglang_decode, sglang_linear
 
     gpu = triton_driver.install(arch)
     sglang_attention.import_kernels(arch)
-    return [*sglang_attention.kernels(gpu), *sglang_linear.kernels(gpu)]
+    attention: list[Stock] = [*sglang_attention.kernels(gpu), *sglang_decode.kernels(gpu)]
+    return [*attention, *sglang_linear.kernels(gpu)]
 
 
-def _of_aiter(arch: str, root: Path) -> list[Stock]:
+def _of_aiter(arch: str, root: Path) -> Sequence[Stock]:
     """AITER's attention, and its Triton products if Triton is installed, too."""
     if find_spec("triton") is None:
         return [*aiter_kernels.kernels(TritonGpu(arch), root)]
@@ -83,13 +91,13 @@ def _of_aiter(arch: str, root: Path) -> list[Stock]:
     return [*aiter_kernels.kernels(gpu, root), *products]
 
 
-def _of_fbtriton(arch: str) -> list[Stock]:
+def _of_fbtriton(arch: str) -> Sequence[Stock]:
     from hk_backend.lab.stock import fbtriton_kernels
 
     return fbtriton_kernels.kernels(triton_driver.install(arch))
 
 
-def _of_flydsl(arch: str) -> list[Stock]:
+def _of_flydsl(arch: str) -> Sequence[Stock]:
     from hk_backend.lab.stock import flydsl_gpu, flydsl_kernels
 
     if find_spec("kernels") is None:
