@@ -52,39 +52,46 @@ class PreparedDecode:
     def launch(self, step: AttentionStep | None, tensors: Sequence[torch.Tensor | None]) -> bool:
         """Launches the smallest tile that holds the rows of a request; False if there is none."""
         assert step is not None
-        assert step.max_query_len is not None
-        rows = step.max_query_len * self.group
-        fitting = (tile for tile in self.tiles if tile[0].tile.rows >= rows)
-        kernel, recording = next(fitting, (None, None))
-        if kernel is None or recording is None or step.num_tokens > self.most_tokens:
-            return False
         stream = self.memory.stream(self.index)
-        values = self._values(step, kernel, stream)
-        return recording.launch(stream, (*tensors, *self.kept), values)
+        key = self.memory, stream, self.tiles[0][0].name, self.group, self.kv_heads
+        known = step.derived.get(key)
+        if known is None:
+            known = self._planned(step, stream)
+            if known is None:
+                return False
+            step.derived[key] = known
+        tile, values = known
+        return self.tiles[tile][1].launch(stream, (*tensors, *self.kept), values)
 
-    def _values(self, step: AttentionStep, kernel: KernelEntry, stream: int) -> StepValues:
-        """Values of a step, which all layers with as many shares of a KV head have in common."""
+    def _planned(self, step: AttentionStep, stream: int) -> tuple[int, StepValues] | None:
+        """Number of a step's tile, and values that all layers which are alike have in common."""
+        assert step.max_query_len is not None
+        assert step.block_table is not None
+        rows = step.max_query_len * self.group
+        fitting = (number for number, (kernel, _) in enumerate(self.tiles) if _rows(kernel) >= rows)
+        tile = next(fitting, None)
+        if tile is None or step.num_tokens > self.most_tokens:
+            return None
+        kernel = self.tiles[tile][0]
         shares = decode_plan.shares(kernel, step.num_requests, self.kv_heads, self.compute_units)
         room = decode_plan.partial_bytes(kernel, shares, self.kv_heads)
-        key = self.memory, stream, shares, room
-        found: StepValues | None = step.derived.get(key)
-        if found is None:
-            assert step.block_table is not None
-            workspace = self.workspaces.of(self.index, stream, room)
-            tensors = {
-                **step.tensors(),
-                "partial": workspace.partial[: room // 4],
-                "arrived": workspace.arrived[: shares * self.kv_heads],
-            }
-            numbers = {
-                "block_table_row": step.block_table.stride(0),
-                "num_requests": step.num_requests,
-                "num_tokens": step.num_tokens,
-                "shares": shares,
-            }
-            found = StepValues(OF_STEP, self.index, tensors, numbers, step.num_tokens)
-            step.derived[key] = found
-        return found
+        workspace = self.workspaces.of(self.index, stream, room)
+        tensors = {
+            **step.tensors(),
+            "partial": workspace.partial[: room // 4],
+            "arrived": workspace.arrived[: shares * self.kv_heads],
+        }
+        numbers = {
+            "block_table_row": step.block_table.stride(0),
+            "num_requests": step.num_requests,
+            "num_tokens": step.num_tokens,
+            "shares": shares,
+        }
+        return tile, StepValues(OF_STEP, self.index, tensors, numbers, step.num_tokens)
+
+
+def _rows(kernel: KernelEntry) -> int:
+    return kernel.tile.rows
 
 
 def prepare_decode(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.runtime_context import get_context
 
 from hk_sglang.attention.backend import wrapper_of
@@ -64,9 +65,12 @@ def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Ca
     backend.hk = HKAttention(backend, PARENT, runner, measured=False)
     backend.__class__ = wrapper_of(Parent)
     slots = torch.zeros(sum(query for query, _ in rows), dtype=torch.int64)
-    batch = one_batch(rows, torch.arange(len(rows)), slots)
+    decodes = all(query == 1 and cached for query, cached in rows)
+    mode = ForwardMode.DECODE if decodes else None
+    batch = one_batch(rows, torch.arange(len(rows)), slots, mode)
     backend.init_forward_metadata(batch)
-    return [_forward(backend, layer, shape, batch) for layer in model]
+    forward = backend.forward_decode if decodes else backend.forward_extend
+    return [_forward(forward, layer, shape, batch) for layer in model]
 
 
 def _layer(shape: Any, index: int) -> Any:
@@ -76,11 +80,12 @@ def _layer(shape: Any, index: int) -> Any:
     )
 
 
-def _forward(backend: Any, layer: Any, shape: Any, batch: Any) -> Callable[[], object]:
+def _forward(
+    forward: Callable[..., object], layer: Any, shape: Any, batch: Any
+) -> Callable[[], object]:
     tokens = len(batch.input_ids)
     heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
     fused = torch.zeros(tokens, sum(heads) * shape.head_size, dtype=shape.dtype)
     q, k, v = fused.split([count * shape.head_size for count in heads], dim=1)
     key, value = (each.unflatten(1, (shape.num_kv_heads, shape.head_size)) for each in (k, v))
-    forward = backend.forward_extend
     return lambda: forward(q, key, value, layer, batch, save_kv_cache=False)

@@ -94,7 +94,7 @@ def test_layers_share_what_they_write_for_each_other(
     streams[0] = stream(device.library)
     assert found.launch(rows, second.tensors)
     assert len(rows.derived) == 2
-    addresses = {values.tensors["partial"].data_ptr() for values in rows.derived.values()}
+    addresses = {values.tensors["partial"].data_ptr() for _, values in rows.derived.values()}
     assert len(addresses) == 2
     device.library.call("hipDeviceSynchronize")
     first.check()

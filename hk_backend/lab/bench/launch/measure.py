@@ -31,15 +31,14 @@ LAYERS = 16
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE, DTYPE = 32, 8, 128, torch.bfloat16
 PREFILL = ((512, 0), (384, 0), (128, 0))
 """Requests of a prefill step: query tokens and cached tokens of each."""
+DECODE = ((1, 700),) * 8
 STEPS = {
-    "prefill": PREFILL,
-    "prefill with cached tokens": ((512, 256), (384, 0), (128, 1024)),
-    "mixed with decode": (*[(1, 700)] * 8, *PREFILL),
+    "prefill": (PREFILL, 1),
+    "prefill with cached tokens": (((512, 256), (384, 0), (128, 1024)), 1),
+    "mixed with decode": ((*DECODE, *PREFILL), 2),
+    "decode": (DECODE, 1),
 }
-"""Requests of each attention step, by its name.
-
-With decode requests in it, the step also calls the parent, which does nothing here.
-"""
+"""Requests of each attention step, and HK's launches of a layer in it, by its name."""
 EITHER = "either"
 """Name in place of the engine's for steps that both engines run alike."""
 
@@ -132,8 +131,8 @@ class Probed:
 def _attention(engine: str, step: str) -> Probed:
     """The attention layers of the plugin hk_<engine> in a step."""
     probe: Probe = importlib.import_module(f"hk_{engine}.attention.probe")
-    rows = STEPS[step]
-    return Probed(probe.layers(rows, LayerShape(), LAYERS), 1, empty_operator(rows))
+    rows, launches = STEPS[step]
+    return Probed(probe.layers(rows, LayerShape(), LAYERS), launches, empty_operator(rows))
 
 
 def _linear(step: str) -> Probed:

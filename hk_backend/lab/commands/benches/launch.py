@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from hk_backend import machine
@@ -26,4 +28,5 @@ def command(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
     if not engines:
         progress.print("[red]no engine is installed: the launch path starts in its forward[/red]")
         raise typer.Exit(1)
+    os.environ["HK_BACKEND"] = "1"  # every route, as an engine's own process has it
     benchmark.run_on_host(OverheadSweep(engines, rounds), print_rows, 1, None, as_json)
