@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from hk_backend.kernels.entry import KernelEntry
 
-LDS_BYTES, SIMDS = 163840, 4
-"""LDS of a compute unit of gfx950, and its SIMDs."""
+LDS_BYTES, SIMDS, REGISTERS = 163840, 4, 512
+"""LDS of a compute unit of gfx950; its SIMDs; registers of a lane on one of them."""
+REGISTER_BLOCK = 8
+"""Registers are allocated in multiples of this."""
 SHARES_OF_A_REQUEST = 128
 """Most shares of each KV head for every request: joining more takes longer than their keys do."""
 LANES = 64
@@ -22,13 +24,13 @@ def shares(entry: KernelEntry, requests: int, kv_heads: int, compute_units: int)
 
 
 def resident(entry: KernelEntry) -> int:
-    """Workgroups that a compute unit holds at once.
-
-    The kernels are built for one wave on each SIMD (csrc/kernels/attention/decode_kernel.hpp). So
-    their descriptors ask for registers that leave no room for another, whatever they use.
-    """
+    """Workgroups that a compute unit holds at once."""
     lds = entry.static_lds + entry.dynamic_lds
-    return max(min(LDS_BYTES // max(lds, 1), SIMDS // (entry.block // LANES)), 1)
+    registers = sum(
+        -(-each // REGISTER_BLOCK) * REGISTER_BLOCK for each in (entry.vgpr, entry.agpr)
+    )
+    waves = SIMDS * (REGISTERS // registers)
+    return max(min(LDS_BYTES // max(lds, 1), waves // (entry.block // LANES)), 1)
 
 
 def partial_bytes(entry: KernelEntry, shares: int, kv_heads: int) -> int:

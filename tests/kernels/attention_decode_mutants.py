@@ -26,6 +26,12 @@ CASES = (
     (Case(lengths=((3, 500), (1, 80)), num_heads=2, sliding_window=100, sinks=True), 2),
     # more requests than lanes
     (Case(lengths=((1, 9),) * 70, num_heads=2), 2),
+    # two tiles that some rows see in part, behind more tiles than stages
+    (Case(lengths=((16, 582), (1, 80)), num_heads=2), 1),
+    # waves whose last tile is before that of others
+    (Case(lengths=((16, 584),), num_heads=8, num_kv_heads=2), 1),
+    # sinks of rows that several workgroups share
+    (Case(lengths=((2, 700),), num_heads=2, sinks=True), 3),
 )
 SCALED = Case(((2, 90), (1, 3)), 2, 2, k_scale="per head", v_scale="per head")
 

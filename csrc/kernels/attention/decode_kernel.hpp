@@ -12,14 +12,19 @@ namespace hk::attention {
 template <class T, int HeadSize, int QueryRows>
 using DecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
 
+// Two waves where their registers and the workgroups' LDS allow it: one computes while another
+// begins a request.
+template <class Shape, class Source>
+constexpr int kDecodeWavesPerSimd =
+    Shape::kHeadSize < 256 && (Shape::kWaves > 2 || Source::kWidens) ? 2 : 1;
+
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
   KernelInfo<AttentionFacts> made = info<Shape, Source, typename Mask::Whole>(facts, 0);
   const char name[] = "attention_decode";
   for (int i = 0; i < 32; ++i) made.grid[i] = made.operator_name[i] = i < 16 ? name[i] : 0;
   for (int i = 0; i < 16; ++i) made.facts.mask[i] = Mask::kName[i];
-  if (Shape::kHeadSize < 256 && (Shape::kWaves > 2 || Source::kWidens))
-    made.bars.waves_per_simd = 2;
+  made.bars.waves_per_simd = kDecodeWavesPerSimd<Shape, Source>;
   return made;
 }
 
@@ -42,7 +47,8 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
 
 #define ATTENTION_DECODE_KERNEL(name, T, Source, D, Rows, Mask)                                \
   using decode_##name##_shape = hk::attention::DecodeSize<hk::T, D, Rows>;                     \
-  HK_KERNEL(decode_##name##_shape::kThreads, 1)                                                \
+  HK_KERNEL(decode_##name##_shape::kThreads,                                                   \
+            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape, hk::Source>))           \
   attention_decode_##name(hk::AttentionDecodeArgs) {                                           \
     hk::attention::attention_decode<decode_##name##_shape, hk::Source, hk::attention::Mask>(); \
   }                                                                                            \
