@@ -53,7 +53,7 @@ class AttentionRoute:
     """
 
     def __init__(self, logger: logging.Logger, route: str = ROUTE) -> None:
-        self._logger, self._route = logger, route
+        self._logger, self.name = logger, route
         self._check = ShadowCheck(route, get_config().check)
         self._prepared: dict[tuple[bool, bool], Prepared | None] = {}
 
@@ -79,8 +79,8 @@ class AttentionRoute:
             self.launch(step, paged, tensors, arguments)
             why = self._why_wrong(step, paged, tensors, arguments) if self._check.on else ""
         except Exception as error:
-            return survive(self._logger, error, self._route)
-        return switch_off(self._logger, why, route=self._route) if why else ""
+            return survive(self._logger, error, self.name)
+        return switch_off(self._logger, why, route=self.name) if why else ""
 
     def launch(
         self,

@@ -77,7 +77,8 @@ class BatchPlan:
         parent: `theirs` in the form that the parent computes them from, beside HK's prefill.
         decode: `theirs` as a layer's call needs them; None: HK's decode does not compute them.
         left_decode: reason why the parent computes `theirs`, if decode is a route; else empty.
-        captured: whether HK's launches are recorded in a graph.
+        decode_tokens: query tokens of `theirs`.
+        captured: whether the plan is that of a graph, for its warm-ups and for the capture itself.
     """
 
     refusal: str = ""
@@ -91,13 +92,15 @@ class BatchPlan:
     parent: Any = None
     decode: AttentionStep | None = None
     left_decode: str = ""
+    decode_tokens: int = 0
     captured: bool = False
 
-    def count(self, why: str, tokens: int) -> None:
+    def count(self, why: str, tokens: int, captured: bool = False) -> None:
         """Counts a call of `tokens` tokens, for each route that has to do with its batch.
 
         Args:
             why: reason why the parent computes the whole batch; empty if HK computed its rows.
+            captured: whether a graph is recording the call now.
         """
         if why and (self.mine is not None or self.refusal):
             self.count_left(why, tokens)
@@ -105,10 +108,14 @@ class BatchPlan:
             self.count_served()
         if self.decode is None and not self.left_decode:
             return
-        assert self.theirs is not None
         why = self.left_decode or why
-        outcome: Outcome = "captured" if self.captured else "dummy" if self.dummy else "served"
-        count(DECODE, "fallback" if why else outcome, self.theirs.num_tokens, why)
+        outcome: Outcome = "captured" if captured else "dummy" if self.no_request else "served"
+        count(DECODE, "fallback" if why else outcome, self.decode_tokens, why)
+
+    @property
+    def no_request(self) -> bool:
+        """Whether the call computes no request's tokens: a warm-up of a graph is one."""
+        return self.dummy or self.captured
 
     def count_served(self) -> None:
         """Counts a call whose rows `mine` HK has computed."""
@@ -178,7 +185,8 @@ def plan_batch(
         step = _step_of(batch, mine, reads_cache)
     if decodes and theirs is not None:
         decode = _step_of(batch, theirs, True, int(np.diff(theirs.starts).max()))
-    rows = reads_cache, mine, step, theirs, None, decode, left_decode or ""
+    tokens = 0 if theirs is None else theirs.num_tokens
+    rows = reads_cache, mine, step, theirs, None, decode, left_decode or "", tokens
     return BatchPlan("", False, split.tokens, left, *rows)
 
 
@@ -187,8 +195,8 @@ def plan_decode(batch: Batch) -> BatchPlan | None:
     every = select(np.diff(batch.starts) > 0, batch.starts, batch.seq_lens.device)
     if every is None:
         return None
-    longest = int(np.diff(every.starts).max())
-    return BatchPlan(theirs=every, decode=_step_of(batch, every, True, longest))
+    step = _step_of(batch, every, True, int(np.diff(every.starts).max()))
+    return BatchPlan(theirs=every, decode=step, decode_tokens=every.num_tokens)
 
 
 def plan_capture(batch: Batch, max_query_len: int) -> BatchPlan | None:

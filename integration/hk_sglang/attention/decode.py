@@ -137,21 +137,24 @@ class DecodeBatches:
         return getattr(self._pool, "translate_loc_from_full_to_swa", None)
 
     def _pages(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Page numbers of a batch's rows, int32 `[rows, pages]`, and a slot in each."""
-        rows = batch.batch_size
+        """Page numbers of a batch's rows, int32 `[rows, pages]`, and a slot in each.
+
+        Behind a row's last key, slots of one page each are whatever the table holds.
+        """
+        rows, longest = batch.batch_size, self._longest(batch)
+        requests = batch.req_pool_indices[:rows]
+        if self._pool.page_size == 1 and self._to_window is None:  # the table is what HK reads
+            slots = self._req_to_token[:, :longest].index_select(0, requests)
+            return slots, slots
         slots = page_slots(
-            batch.req_pool_indices[:rows],
-            self._req_to_token,
-            batch.seq_lens[:rows],
-            self._pool.page_size,
-            self._longest(batch),
+            requests, self._req_to_token, batch.seq_lens[:rows], self._pool.page_size, longest
         )
         return self._numbers(slots), slots
 
     def _longest(self, batch: Any) -> int:
         """Most keys of a row, as far as the host knows: before a replay it may not."""
         if batch.seq_lens_cpu is None:
-            return self._req_to_token.shape[1]
+            return getattr(batch, "max_seq_len_host", None) or self._req_to_token.shape[1]
         return max(int(batch.seq_lens_cpu[: batch.batch_size].max()), 1)
 
     def _numbers(self, slots: torch.Tensor) -> torch.Tensor:

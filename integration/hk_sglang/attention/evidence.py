@@ -10,7 +10,7 @@ from typing import Any
 from hk_backend.devices import device_for
 from hk_backend.engine.attention import DECODE, ROUTE
 from hk_backend.engine.decode_rows import REQUESTS, batches
-from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_backend.engine.evidence import Contest, Decision, Kind, Unserved, decide
 from hk_backend.ops import AttentionRequest
 from hk_sglang.attention.contest import (
     REQUEST,
@@ -60,13 +60,19 @@ class Evidence:
             self._decisions[kind] = decide(kind, contest, tensor_parallel())
         return self._decisions[kind]
 
-    def decode_decisions(self, layer: Any, request: AttentionRequest) -> tuple[Decision, ...]:
-        """The decisions on the decode of `layer`, for each length of requests."""
+    def decode_decisions(
+        self, layer: Any, request: AttentionRequest, refusal: str
+    ) -> tuple[Decision, ...]:
+        """The decisions on the decode of `layer`, for each length of requests.
+
+        Args:
+            refusal: reason why HK cannot compute it on this rank; empty if it can.
+        """
         pool, found = self._runner.token_to_kv_pool, []
         for keys, requests in self._decode_batches(request):
             kind = kind_of(request, pool, self._name, keys)
             if kind not in self._decode_decisions:
-                contest = partial(self._decode_contest, layer, keys, requests)
+                contest = partial(self._decode_contest, layer, keys, requests, refusal)
                 self._decode_decisions[kind] = decide(kind, contest, tensor_parallel())
             found.append(self._decode_decisions[kind])
         return tuple(found)
@@ -82,8 +88,12 @@ class Evidence:
             for keys, requests in batches(longest, rows, size)
         ]
 
-    def _decode_contest(self, layer: Any, keys: int, requests: tuple[int, ...]) -> Contest:
+    def _decode_contest(
+        self, layer: Any, keys: int, requests: tuple[int, ...], refusal: str
+    ) -> Contest:
         self._refuse_new_layers()
+        if refusal:
+            raise Unserved(refusal)
         return decode_contest(self._hk, self._backend, self._runner, layer, keys, requests)
 
     def why_slower(self, longest: int) -> str:

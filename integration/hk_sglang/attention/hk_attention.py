@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 
+from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, ROUTE, AttentionRoute, LayerTensors, survive
 from hk_backend.engine.batch_plan import BatchPlan, tensors_of
@@ -87,9 +88,7 @@ class HKAttention:
         Args:
             replays: whether a graph of the batch is replayed next, which calls no layer.
         """
-        if replays and batch.forward_mode.is_decode():
-            return self._planned_by(self._planner.refill, batch)
-        return self._planned_by(self._planner.plan, batch)
+        return self._planned_by(self._planner.refill if replays else self._planner.plan, batch)
 
     @contextmanager
     def _planned_by(self, plan: Callable[[Any], PlannedBatch | None], batch: Any) -> Iterator[None]:
@@ -144,7 +143,7 @@ class HKAttention:
         if not why:
             out = torch.empty_like(q)
             why = self._attention(planned, layer, (q, k, v, out), save_kv_cache, extra)
-        plan.count(why, len(q))
+        plan.count(why, len(q), plan.captured and device_for(q.device.type).is_capturing())
         if why:
             return None
         if plan.parent is not None:
@@ -172,7 +171,8 @@ class HKAttention:
             raise
         except Exception as error:  # the layer is not one of the model's, and unlike them
             return survive(logger, error)
-        sinks = served.sinks_refusal() if extra and extra.get("sinks") is not None else ""
+        given_sinks = extra and extra.get("sinks") is not None
+        sinks = served.sinks_refusal(plan.decode is not None) if given_sinks else ""
         refusal = served.refusal or sinks or plan.refusal  # the layer's reason comes first
         if refusal:
             return refusal
@@ -218,7 +218,7 @@ class HKAttention:
             if q.shape[0] > planned.num_tokens:
                 out[planned.num_tokens :] = 0  # rows of padding
         except Exception as error:
-            return survive(logger, error)
+            return survive(logger, error, ROUTE if plan.mine is not None else DECODE)
         why = ""
         served = self._layers[layer]
         if plan.step is not None and plan.mine is not None:
@@ -251,14 +251,17 @@ class HKAttention:
         step, rows = planned
         assert step is not None
         assert rows is not None
+        sinks = extra.get("sinks")
         try:
+            if sinks is not None:
+                sinks = self._layers[layer].sinks.of(sinks)
             paged = self.cache.paged(layer.layer_id) if reads_cache else None
             own = tensors_of(step, rows, tensors, paged)
         except Exception as error:
-            return survive(logger, error)
+            return survive(logger, error, route.name)
 
         def arguments() -> dict[str, Any]:
-            return self._arguments(layer, paged, own, extra.get("sinks"))
+            return self._arguments(layer, paged, own, sinks)
 
         if dummy:
             route.launch(step, reads_cache, own, arguments)
@@ -280,7 +283,7 @@ class HKAttention:
         heads = (-1, layer.tp_q_head_num, layer.qk_head_dim)
         arguments = {"query": query.view(heads), "out": out.view(heads), **served.arguments}
         if sinks is not None:
-            arguments["sinks"] = sinks.float()
+            arguments["sinks"] = sinks
         if paged is None:
             shape = (-1, layer.tp_k_head_num, layer.qk_head_dim)
             return {**arguments, "key": key.view(shape), "value": value.view(shape)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, AttentionRoute, ask
 from hk_backend.engine.decode_rows import DecodeRows
 from hk_backend.engine.evidence import Decision
+from hk_backend.engine.sinks import FloatSinks
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import AttentionRequest, DecodeRequest
 from hk_backend.routing.metrics import count_layer
@@ -40,6 +41,8 @@ class ServedLayer:
         decode_decisions: the numbers of requests for which HK's decode is faster, by their length.
         decode_refusal: reason why the parent computes its decode; empty if HK may.
         in_window_pool: see `pools.is_window_layer`.
+        decode_request: the request for its decode; None: decode is not a route.
+        sinks: the layer's sinks, which come with each call.
     """
 
     request: AttentionRequest
@@ -52,13 +55,22 @@ class ServedLayer:
     decode_decisions: tuple[Decision, ...] = ()
     decode_refusal: str = ""
     in_window_pool: bool = False
-    _sinks_refusal: str | None = None
+    decode_request: DecodeRequest | None = None
+    sinks: FloatSinks = field(default_factory=FloatSinks)
+    _sinks_refusals: dict[bool, str] = field(default_factory=dict)
 
-    def sinks_refusal(self) -> str:
-        """Reason why HK does not serve the layer with sinks, which come with a call; or empty."""
-        if self._sinks_refusal is None:
-            self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
-        return self._sinks_refusal
+    def sinks_refusal(self, decodes: bool) -> str:
+        """Reason why HK does not serve the layer with sinks, which come with a call; or empty.
+
+        Args:
+            decodes: whether the call has decode rows of HK's.
+        """
+        found = self._sinks_refusals.get(decodes)
+        if found is None:
+            asked = [self.request, self.decode_request if decodes else None]
+            whys = (ask(replace(each, has_sinks=True)).why for each in asked if each is not None)
+            found = self._sinks_refusals[decodes] = next(filter(None, whys), "")
+        return found
 
 
 class ServedLayers(dict[Any, ServedLayer]):
@@ -94,20 +106,23 @@ class ServedLayers(dict[Any, ServedLayer]):
             served.decision = self._evidence.decision_on(layer, served.request)
             served.refusal = served.decision.somewhere.why
         refuse(served.refusal or served.cache_refusal)
-        served.decode_refusal = self._decode_refusal or served.refusal or served.cache_refusal
-        if not served.decode_refusal and DECODE in get_config().backend:
+        served.decode_refusal = served.refusal
+        if not served.refusal and DECODE in get_config().backend:
             self._judge_decode(layer, served)
         return served
 
     def _judge_decode(self, layer: Any, served: ServedLayer) -> None:
-        """Decides who computes the decode of a layer whose prefill HK serves."""
+        """Decides who computes the decode of a layer whose prefill HK serves.
+
+        All ranks take the answers of rank 0, before each considers what it finds itself.
+        """
         request = decode_request(served.request, self._cache.pool, layer.layer_id)
-        served.decode_refusal = ask(request).why
-        if served.decode_refusal or not self._evidence:
-            return
-        served.decode_decisions = self._evidence.decode_decisions(layer, served.request)
+        served.decode_request = request
+        why = self._decode_refusal or served.cache_refusal or ask(request).why
+        if self._evidence:
+            served.decode_decisions = self._evidence.decode_decisions(layer, served.request, why)
         whys = (each.somewhere.why for each in served.decode_decisions)
-        served.decode_refusal = next(filter(None, whys), "")
+        served.decode_refusal = why or next(filter(None, whys), "")
 
     def decode_rows(self) -> DecodeRows | None:
         """The decode rows of all layers; None if the parent computes them."""

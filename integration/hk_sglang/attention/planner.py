@@ -52,9 +52,20 @@ class Planner:
             self._decode_batches.allocate(requests)
 
     def refill(self, batch: Any) -> None:
-        """Writes the rows of a batch, whose graph is replayed next, to the memory of graphs."""
-        if self._decode_batches.is_captured(batch.batch_size):
+        """Writes the rows of a batch, whose graph is replayed next, to the memory of graphs.
+
+        Raises:
+            Exception: they could not be written. The graph must not be replayed with other rows.
+        """
+        if not batch.forward_mode.is_decode():
+            return
+        if not self._decode_batches.is_captured(batch.batch_size):
+            return
+        try:
             self._decode_batches.fill(batch)
+        except Exception:
+            logger.exception("hk_backend: rows of a captured decode batch cannot be written")
+            raise
 
     def plan(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch; None if HK has nothing to do with it."""
@@ -65,6 +76,9 @@ class Planner:
                 return self._plan_decode(batch)
             return self._plan_prefill(batch)
         except Exception as error:
+            if batch.forward_mode.is_decode():
+                survive(logger, error, DECODE)
+                return None
             return PlannedBatch(batch, BatchPlan(survive(logger, error)))
 
     def rehearsed(self, batch: Any) -> PlannedBatch | None:
@@ -97,11 +111,10 @@ class Planner:
         """Plans a batch of decode rows; None if the parent computes it, and nothing is counted."""
         if self.decode is None or refuse_decode(batch):
             return None
-        why = self.decode.why_not(batch.batch_size, 1)
-        planned = self._decode_batches.eager(batch)
-        if planned is None or not why:
-            return planned
-        return replace(planned, plan=replace(planned.plan, decode=None, left_decode=why))
+        if why := self.decode.why_not(batch.batch_size, 1):
+            rows = batch.batch_size
+            return PlannedBatch(batch, BatchPlan(left_decode=why, decode_tokens=rows), rows)
+        return self._decode_batches.eager(batch)
 
     def _plan_capture(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch of decode rows that is captured; None if the graph is the parent's."""

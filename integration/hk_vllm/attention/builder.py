@@ -12,7 +12,13 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuild
 
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, ROUTE, survive
-from hk_backend.engine.batch_plan import BatchPlan, left_whole, plan_batch, plan_capture
+from hk_backend.engine.batch_plan import (
+    BatchPlan,
+    left_whole,
+    plan_batch,
+    plan_capture,
+    plan_decode,
+)
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.strict import refuse
@@ -77,7 +83,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             logger.log(loggers.level(served=0), said, why)
         self._hk_drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         unreadable = self._hk_refusal or self._hk_cache_refusal
-        self._hk_decode = (
+        self._hk_decode_rows = (
             None
             if unreadable
             else rows_of(impls, len(known), kv_cache_spec.block_size, 1 + self._hk_drafts)
@@ -115,7 +121,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
     def _hk_build(self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool) -> Any:
         """Builds the step's metadata: an object of the parent's own class, with HK's plan."""
         plan = None
-        if batch.max_query_len > 1 or self._hk_decode is not None:
+        if batch.max_query_len > 1 or self._hk_decode_rows is not None:
             plan = self._hk_plan(batch, build_parent, drafting)
         # a replayed graph of decode rows may be the parent's, and needs its metadata
         mine = plan is not None and plan.mine is not None
@@ -135,11 +141,13 @@ class HKBuilder(Parent):  # type: ignore[misc]
 
     def _hk_plan_capture(self, batch: Any) -> BatchPlan | None:
         """Plan of a uniform batch of decode rows; None if the graph is to be the parent's."""
-        if self._hk_decode is None or refuse_batch(batch):
+        if self._hk_decode_rows is None or refuse_batch(batch):
+            return None
+        if self._hk_drafts and batch.max_query_len == 1:  # the rows of a draft model
             return None
         try:
             longest = batch.max_query_len
-            why = self._hk_decode.why_not(batch.num_reqs, longest)
+            why = self._hk_decode_rows.why_not(batch.num_reqs, longest)
             return None if why else plan_capture(describe_batch(batch, self._hk_drafts), longest)
         except Exception as error:  # an error in HK must not break the engine
             survive(logger, error, DECODE)
@@ -201,13 +209,16 @@ class HKBuilder(Parent):  # type: ignore[misc]
                 return left_whole(refusal, starts)
         elif refusal or drafting:
             return None
+        else:
+            return self._hk_plan_decode(batch)
+        rows = self._hk_decode_rows
         try:
             plan = plan_batch(
                 describe_batch(batch, self._hk_drafts),
                 self._hk_cache_refusal,
                 self._hk_why_slower,
                 serves=self._hk_serves,
-                why_not_decode=None if self._hk_decode is None else self._hk_decode.why_not,
+                why_not_decode=rows.why_not if rows else None,
             )
         except Exception as error:  # an error in HK must not break the engine
             return left_whole(survive(logger, error), starts)
@@ -216,6 +227,17 @@ class HKBuilder(Parent):  # type: ignore[misc]
         if plan.decode is not None:
             return plan
         return replace(plan, parent=build_parent(batch_of(batch, plan.theirs)))
+
+    def _hk_plan_decode(self, batch: Any) -> BatchPlan | None:
+        """Plans a batch in which no row has more than one query token."""
+        assert self._hk_decode_rows is not None
+        try:
+            if why := self._hk_decode_rows.why_not(batch.num_reqs, 1):
+                return BatchPlan(left_decode=why, decode_tokens=batch.num_actual_tokens)
+            return plan_decode(describe_batch(batch, self._hk_drafts))
+        except Exception as error:  # an error in HK must not break the engine
+            survive(logger, error, DECODE)
+            return None
 
     def _hk_why_slower(self, longest: int) -> str:
         """Reason why the parent computes a step whose longest row has `longest` query tokens.

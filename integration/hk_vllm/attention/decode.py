@@ -77,8 +77,10 @@ def rows_of(
         why = next((w for each in impl._hk_decode_decisions if (w := each.somewhere.why)), "")
         left.append(why or decode_verdict(impl, block_size, longest).why)
     why = next(filter(None, left), "")
-    for _ in impls:
-        count_layer(DECODE, why)
+    for impl in impls:
+        if not impl._hk_decode_counted:  # vLLM also makes builders to profile graphs
+            count_layer(DECODE, why)
+        impl._hk_decode_counted = True
     device = device_for(current_platform.device_type).name
     said = f"left to vLLM's attention: {why}" if why else f"computed by HK on {device}"
     loggers.info_once(logger, "hk_backend: decode attention is %s", said)

@@ -20,6 +20,7 @@ from hk_backend.engine.batch_plan import BatchPlan, tensors_of
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.rows import Selection
+from hk_backend.engine.sinks import FloatSinks
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
@@ -40,6 +41,12 @@ Parent: Any = object
 """Base of a mixin: mypy then lets it call methods of whatever parent it is mixed into."""
 
 logger = loggers.of("vllm", "attention")
+
+
+def is_capturing() -> bool:
+    """Whether a graph is recording what HK launches now."""
+    return device_for(current_platform.device_type).is_capturing()
+
 
 NO_PLAN = BatchPlan("metadata rebuilt by the engine")
 PROFILING = BatchPlan("no metadata", dummy=True)
@@ -64,6 +71,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         self._hk_cache_dtype: str = layer["kv_cache_dtype"]
         self._hk_kv_dtype = kv_dtype(self._hk_cache_dtype, self._hk_dtype)
         self._hk_sinks = layer.get("sinks")
+        self._hk_float_sinks = FloatSinks()
         slopes = layer["alibi_slopes"]
         self._hk_layer_arguments = {
             "scale": self.scale,
@@ -79,6 +87,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         why = layer_verdict(self, layer).why
         self._hk_decision: Decision | None = None if why else decide_attention(self, layer)
         self._hk_decode_decisions: tuple[Decision, ...] = ()
+        self._hk_decode_counted = False
         if self._hk_decision is not None:
             why = self._hk_decision.somewhere.why
             self._hk_decode_decisions = () if why else decide_decode(self, layer)
@@ -153,7 +162,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             why = self._hk_prefill(plan, layer, call, kv_cache)
         if not why and plan.decode is not None:
             why = self._hk_decode(plan, layer, call, kv_cache)
-        plan.count(why, len(query))
+        plan.count(why, len(query), plan.captured and is_capturing())
         return not why
 
     def _hk_why(
@@ -214,10 +223,12 @@ class HKImpl(Parent):  # type: ignore[misc]
         """Writes rows, as they are planned, to the output; returns the reason why it did not."""
         step, rows = planned
         try:
+            if self._hk_sinks is not None:
+                self._hk_float_sinks.of(self._hk_sinks)  # its values may have been loaded anew
             paged = self._hk_paged(layer, kv_cache) if reads_cache else None
             tensors = tensors_of(step, rows, call, paged)
         except Exception as error:
-            return self._hk_survive(error)
+            return self._hk_survive(error, route.name)
 
         def arguments() -> dict[str, Any]:
             return self._hk_arguments(layer, paged, tensors)
@@ -242,13 +253,13 @@ class HKImpl(Parent):  # type: ignore[misc]
         except Exception as error:
             self._hk_survive(error)
 
-    def _hk_survive(self, error: Exception) -> str:
+    def _hk_survive(self, error: Exception, route: str = ROUTE) -> str:
         """Handles an error in HK, which must not break the engine; returns the reason."""
         if isinstance(error, UnknownCacheForm):
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
             return self._hk_cache_refusal
-        return survive(logger, error)
+        return survive(logger, error, route)
 
     def _hk_arguments(
         self, layer: Any, paged: PagedKV | None, tensors: LayerTensors
@@ -256,8 +267,8 @@ class HKImpl(Parent):  # type: ignore[misc]
         """The operator's arguments except the step's."""
         query, key, value, out = tensors
         arguments: dict[str, Any] = {"query": query, "out": out, **self._hk_layer_arguments}
-        if self._hk_sinks is not None:  # a parameter, whose values are loaded after construction
-            arguments["sinks"] = self._hk_sinks.float()
+        if self._hk_sinks is not None:
+            arguments["sinks"] = self._hk_float_sinks.of(self._hk_sinks)
         if paged is None:
             arguments.update(key=key, value=value)
             return arguments

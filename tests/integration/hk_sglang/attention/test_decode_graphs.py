@@ -149,6 +149,17 @@ def test_replays(
     assert not decode.fallbacks
 
 
+def test_replays_of_other_modes_are_not_planned(decode: RouteCounters) -> None:
+    """A view for a verifying graph has no lengths of prompts, and is the parent's."""
+    server = Server(dtype=torch.bfloat16)
+    view = Runner(server).view(Batch(server, [Row(1, 30)], "DECODE"))
+    view.forward_mode = ForwardMode.TARGET_VERIFY
+    server.backend.init_forward_metadata_out_graph(view)
+    assert server.backend.hk._planned is None
+    assert not routes.is_disabled("attention")
+    assert not decode.fallbacks
+
+
 def test_a_pool_of_windows(
     decode: RouteCounters,
     library: EmulatedLibrary,
