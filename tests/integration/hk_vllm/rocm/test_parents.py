@@ -188,9 +188,10 @@ def kernels_read(parent: Parent) -> bool:
     return parent.member != "ROCM_ATTN" and not parent.shuffled
 
 
+READ_BY_KERNELS = [parent for parent in LAYER_PARENTS if kernels_read(parent)]
 STEPS = [
     *((parent, STEP_OF_FRESH) for parent in LAYER_PARENTS),
-    *((parent, STEP_WITH_EXTENDS) for parent in LAYER_PARENTS if kernels_read(parent)),
+    *((parent, STEP_WITH_EXTENDS) for parent in READ_BY_KERNELS),
 ]
 """Every parent and step that HK computes with the GPU kernels."""
 
@@ -301,7 +302,7 @@ def test_a_step_waits_for_nothing(
     batch.check()
 
 
-@pytest.mark.parametrize("parent", filter(kernels_read, LAYER_PARENTS), indirect=True, ids=str)
+@pytest.mark.parametrize("parent", READ_BY_KERNELS, indirect=True, ids=str)
 def test_decode_waits_for_nothing(
     parent: Parent,
     device: OnTheHost,
@@ -337,7 +338,7 @@ def test_decode_waits_for_nothing(
 GATHERED = [FRESH, DECODE, EXTEND, DECODE]
 
 
-@pytest.mark.parametrize("parent", filter(kernels_read, LAYER_PARENTS), indirect=True, ids=str)
+@pytest.mark.parametrize("parent", READ_BY_KERNELS, indirect=True, ids=str)
 def test_gathering_rows_waits_for_nothing(layer: Layer, counters: RouteCounters) -> None:
     batch = Batch(layer, GATHERED)
     OnGpu.reads.clear()
