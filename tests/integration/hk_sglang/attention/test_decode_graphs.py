@@ -16,17 +16,14 @@ import torch
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from hk_backend.devices.hip import device as hip
-from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
-from hk_backend.kernels import catalogue
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from hk_backend.terms.verdict import SERVED
-from tests.devices.hip.device import OnTheHost, current_streams
+from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Graph
 from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import engine
 from tests.integration.hk_sglang.attention.batch import Batch, Server
 from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.gpu import emulated_gpu
 from tests.integration.shared.attention.rows import Row
 
 REQUESTS, REPLAYS, FEW, LONGEST = 6, 200, 10, 130
@@ -34,21 +31,9 @@ CAPTURING = "sglang.srt.model_executor.runner_utils.capture_mode.is_capture_mode
 
 
 @pytest.fixture
-def library() -> Iterator[EmulatedLibrary]:
-    found = EmulatedLibrary(LIBRARY)
-    found.reset("gfx950", 2)
-    yield found
-    found.reset("gfx950", 1)
-
-
-@pytest.fixture
-def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHost:
-    """The GPU of this process, whose kernels have passed their checks."""
-    current_streams(library, monkeypatch)
-    found = OnTheHost(library, catalogue("gfx950"))
-    monkeypatch.setattr(found, "verify", lambda *_: SERVED)
-    monkeypatch.setattr(hip, "hip_device", lambda: found)
-    return found
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnTheHost]:
+    with emulated_gpu(monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture
@@ -116,7 +101,6 @@ def test_replays(
     page_size: int,
     replays: int,
     decode: RouteCounters,
-    library: EmulatedLibrary,
     device: OnTheHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,15 +109,15 @@ def test_replays(
     runner, stream = Runner(server), device.memory.stream(0)
     warm_up = step(server, 0)
     warm_up.run()
-    library.synchronise(stream)
+    device.library.synchronise(stream)
     view = runner.view(warm_up)
-    graph = Graph(library, stream)
+    graph = Graph(device.library, stream)
     with monkeypatch.context() as patch:
         patch.setattr(CAPTURING, True)
         server.backend.init_forward_metadata_out_graph(view, in_capture=True)
         with graph.capture():
             out = runner.forward(view)
-    calls = library.launch_calls()
+    calls = device.library.launch_calls()
     for seed in range(1, replays + 1):
         batch = step(server, seed)
         view = runner.view(batch, lengths_on_host=seed % 3 > 0)
@@ -144,7 +128,7 @@ def test_replays(
         found = out[: len(batch.rows)].view(-1, server.num_heads, server.head_size)
         check_rows(found, batch.made())
         assert out.isfinite().all(), "rows of padding are finite, as the parent's are"
-    assert library.launch_calls() == calls, "a replay is no launch of HK's"
+    assert device.library.launch_calls() == calls, "a replay is no launch of HK's"
     assert decode.captured == Tally(1, REQUESTS)
     assert not decode.fallbacks
 
@@ -162,17 +146,16 @@ def test_replays_of_other_modes_are_not_planned(decode: RouteCounters) -> None:
 
 def test_a_pool_of_windows(
     decode: RouteCounters,
-    library: EmulatedLibrary,
     device: OnTheHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The layers of a sliding window have pages of their own, which change between replays."""
     server = Server([{}, {"sliding_window_size": 15}], windows=(1,), dtype=torch.bfloat16)
     runner, stream = Runner(server), device.memory.stream(0)
-    graph = Graph(library, stream)
+    graph = Graph(device.library, stream)
     rows = [[Row(1, 30), Row(1, 60)], [Row(1, 90)], [Row(1, 9), Row(1, 100), Row(1, 44)]]
     Batch(server, rows[0], "DECODE").run()
-    library.synchronise(stream)
+    device.library.synchronise(stream)
     with monkeypatch.context() as patch:
         patch.setattr(CAPTURING, True)
         view = runner.view(Batch(server, rows[0], "DECODE"))

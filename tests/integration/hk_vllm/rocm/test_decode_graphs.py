@@ -14,17 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip import device as hip
-from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
-from hk_backend.kernels import catalogue
 from hk_backend.routing.routes import Tally, routes
-from hk_backend.terms.verdict import SERVED
-from tests.devices.hip.device import OnTheHost, current_streams
+from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Graph
 from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import MAX_BLOCKS, Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
+from tests.integration.shared.attention.gpu import emulated_gpu
 from tests.integration.shared.attention.rows import Row
 
 pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.triton]
@@ -41,21 +38,9 @@ CASES = [
 
 
 @pytest.fixture
-def library() -> Iterator[EmulatedLibrary]:
-    found = EmulatedLibrary(LIBRARY)
-    found.reset("gfx950", 2)
-    yield found
-    found.reset("gfx950", 1)
-
-
-@pytest.fixture
-def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHost:
-    """The GPU of this process, whose kernels have passed their checks."""
-    current_streams(library, monkeypatch)
-    found = OnTheHost(library, catalogue("gfx950"))
-    monkeypatch.setattr(found, "verify", lambda *_: SERVED)
-    monkeypatch.setattr(hip, "hip_device", lambda: found)
-    return found
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnTheHost]:
+    with emulated_gpu(monkeypatch) as found:
+        yield found
 
 
 class Runner:
@@ -124,7 +109,6 @@ def test_replays(
     parent: Parent,
     drafts: int,
     replays: int,
-    library: EmulatedLibrary,
     device: OnTheHost,
     environment: Environment,
 ) -> None:
@@ -135,14 +119,14 @@ def test_replays(
     runner, stream = Runner(layer, 1 + drafts), device.memory.stream(0)
     warm_up = step(layer, runner.tokens, 0)
     runner.forward(layer.builder.build(0, runner.common(warm_up)))
-    library.synchronise(stream)
+    device.library.synchronise(stream)
     captured = layer.builder.build_for_cudagraph_capture(runner.common(warm_up))
     runner.forward(captured)  # as an engine warms a graph up
-    library.synchronise(stream)
-    graph = Graph(library, stream)
+    device.library.synchronise(stream)
+    graph = Graph(device.library, stream)
     with graph.capture():
         runner.forward(captured)
-    calls = library.launch_calls()
+    calls = device.library.launch_calls()
     for seed in range(1, replays + 1):
         batch = step(layer, runner.tokens, seed)
         batch._write([row.length for row in batch.rows])
@@ -152,7 +136,7 @@ def test_replays(
         batch.output[:] = runner.output[: batch.num_tokens]
         batch.check()
         assert runner.output[batch.num_tokens :].isnan().all(), "padding rows were written"
-    assert library.launch_calls() == calls, "a replay is no launch of HK's"
+    assert device.library.launch_calls() == calls, "a replay is no launch of HK's"
     counters = routes.counters("decode")
     assert counters.captured == Tally(1, REQUESTS * runner.tokens)
     assert counters.dummy == Tally(1, REQUESTS * runner.tokens)
