@@ -19,7 +19,7 @@ CASES = (
     # more tiles than stages of the rings, joined by one of many
     (Case(lengths=((1, 1500),), num_heads=4, num_kv_heads=1), 5),
     # more results than are joined at once
-    (Case(lengths=((1, 5000),), num_heads=4, num_kv_heads=1), 40),
+    (Case(lengths=((1, 12000),), num_heads=4, num_kv_heads=1), 40),
     # no key at all
     (Case(lengths=((1, 0), (2, 40)), num_heads=2), 1),
     # windows that begin within tiles, with sinks
