@@ -41,11 +41,13 @@ def print_report(
 
 
 def _routing(found: Results) -> Table:
-    table = Table(title="What HK computed of the prompts")
+    table = Table(title="What HK computed")
     table.add_column("route")
-    for column in ("calls", "prompt tokens", "share of prompt tokens"):
+    for column in ("calls", "tokens", "share of tokens"):
         table.add_column(column, justify="right")
     for route, state in found.routes.items():
+        if not found.calls[route]:  # the lines below say why
+            continue
         counts = (str(found.calls[route]), str(found.tokens[route]))
         table.add_row(route, *counts, f"{state['routed_share']:.1%}")
     return table

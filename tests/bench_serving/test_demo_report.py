@@ -65,6 +65,19 @@ def test_the_report_stands_alone() -> None:
     assert "bfloat16: 3 of 4 answers are equal" in said
 
 
+def test_a_route_that_computed_nothing_has_no_row() -> None:
+    """The table shows shares of what HK computed; the reasons stand below it."""
+    nothing = {"on": True, "why": "", "routed_share": 0.0}
+    results = found(STOCK, HK, layers_left={f"{SLOWER}: decode bfloat16, 512 keys: 1 row": 30})
+    results.routes["decode"] = nothing
+    results.calls["decode"] = results.tokens["decode"] = 0
+    said = printed(results)
+    [table, below] = said.split("By vLLM", 1)
+    assert "attention" in table
+    assert "decode" not in table
+    assert "decode bfloat16, 30 layers" in below
+
+
 def test_many_reasons_become_a_line_for_each_dtype() -> None:
     left = {
         f"{SLOWER}: linear {dtype} {n}x64: 32 rows: HK 2 us, the engine 1 us": 30
