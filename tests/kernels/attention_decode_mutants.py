@@ -1,4 +1,4 @@
-"""Mutants of the decode kernels, and which of them survive; docs/open-points.md has what is known.
+"""Mutants of the decode kernels, and which of them survive (test_attention_decode_mutants.py).
 
 python -m tests.kernels.attention_decode_mutants attention_decode_bf16_d128_paged_r64
 """
