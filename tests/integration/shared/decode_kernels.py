@@ -1,9 +1,8 @@
 """Decode kernels of the engine that is installed here, right and with lengths that are stale.
 
-    python -m tests.integration.shared.decode_kernels
-
-runs them in a process of its own, since Triton's GPU and the engine's platform are chosen once in a
-process. Prints the error of each kernel on each small step, over the largest allowed one.
+`python -m tests.integration.shared.decode_kernels` prints the error of each kernel on each small
+step, over the largest allowed one. It is a process of its own, since Triton's GPU and the engine's
+platform are chosen once in a process.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.attention.lazy_metadata import is_built
 
 from hk_backend.routing.routes import Tally, routes
 from tests.devices.hip.device import OnTheHost
@@ -141,6 +142,19 @@ def test_replays(
     assert counters.captured == Tally(1, REQUESTS * runner.tokens)
     assert counters.dummy == Tally(1, REQUESTS * runner.tokens)
     assert not counters.fallbacks
+
+
+@pytest.mark.parametrize("parent", [BY_NAME["rocm-attn"]], indirect=True, ids=str)
+def test_a_decode_step_has_its_parent_s_metadata(
+    parent: Parent, device: OnTheHost, environment: Environment
+) -> None:
+    """A graph may hold the parent's launches, and its replay asks nobody to build what they read."""
+    environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+    built = layer.builder.build(0, Runner(layer, 1).common(step(layer, 1, 0)))
+    assert built.hk.decode is not None, "HK computes it where Python calls the layer"
+    assert is_built(built)
+    assert not is_built(Batch(layer, [Row(5), Row(1, 9)]).build()), "no graph has a prefill"
 
 
 @pytest.mark.parametrize("parent", [BY_NAME["rocm-attn"]], indirect=True, ids=str)
