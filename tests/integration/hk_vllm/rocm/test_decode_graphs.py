@@ -148,7 +148,7 @@ def test_replays(
 def test_a_decode_step_has_its_parent_s_metadata(
     parent: Parent, device: OnTheHost, environment: Environment
 ) -> None:
-    """A graph may hold the parent's launches, and its replay asks nobody to build what they read."""
+    """A graph may hold the parent's launches, whose replay builds nothing that they read."""
     environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
     layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
     built = layer.builder.build(0, Runner(layer, 1).common(step(layer, 1, 0)))
