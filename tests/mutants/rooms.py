@@ -42,8 +42,8 @@ LINEAR_OPS = tuple(
 )  # fmt: skip
 ATTENTION_OPS = tuple(
     f"tests/ops/test_{name}.py"
-    for name in ("merge", "attention_masks", "attention_shapes", "attention_numerics",
-                 "attention_splits", "attention_memory", "attention_paged")
+    for name in ("merge", "attention_few_rows", "attention_masks", "attention_shapes",
+                 "attention_numerics", "attention_splits", "attention_memory", "attention_paged")
 )  # fmt: skip
 NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hk_backend.config import get_config
-from hk_backend.devices.cpu import attention_prefill
+from hk_backend.devices.cpu import prepared_attention
 from hk_backend.devices.cpu.isas import usable_isas
 from tests.seed import draw
 
@@ -94,7 +94,7 @@ def _on(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def tiny_splits(monkeypatch: pytest.MonkeyPatch, threads: None) -> None:
     """Keys split over more threads than there are cores, and as finely as a plan can."""
-    monkeypatch.setattr(attention_prefill, "SPLIT_ELEMENTS", 1)
+    monkeypatch.setattr(prepared_attention, "SPLIT_ELEMENTS", 1)
     torch.set_num_threads(6)
 
 

@@ -36,6 +36,7 @@ struct AttentionArgs {
   bool paged;
 
   int64_t num_requests, num_tokens, num_kv_tokens;
+  int64_t max_query_len;  // most query tokens of a request; 0: any
   int64_t num_heads, num_kv_heads;
   int64_t head_size, value_size;  // channels of queries and keys, and of values and out
 

@@ -36,6 +36,12 @@ void check_starts(const char* name, const int32_t* starts, int64_t requests, int
 
 void check_values(const AttentionArgs& args) {
   check_starts("query_start_loc", args.query_start_loc, args.num_requests, args.num_tokens);
+  for (int64_t r = 0; r < args.num_requests && args.max_query_len; ++r)
+    if (const int64_t queries = args.query_start_loc[r + 1] - args.query_start_loc[r];
+        queries > args.max_query_len)
+      throw std::invalid_argument("query_start_loc: a request of " + std::to_string(queries) +
+                                  " tokens is not valid: expected at most max_query_len, " +
+                                  std::to_string(args.max_query_len));
   if (!args.paged) {
     if (args.key_start_loc)
       check_starts("key_start_loc", args.key_start_loc, args.num_requests, args.num_kv_tokens);

@@ -14,7 +14,7 @@
 // Cost of joining. On AVX2 it takes d / 2 + 40 clocks for each row and split: a partial output is
 // written and read, and there is one exponential. A key costs d / 8 clocks a row, and 3 d once for
 // packing. A split of s / d keys therefore costs s / 8 for each of many rows, and 3 s for one row.
-// With s = 2^15 (SPLIT_ELEMENTS in hk_backend/devices/cpu/attention.py) and d = 128 that is 4096
+// With s = 2^15 (SPLIT_ELEMENTS in devices/cpu/prepared_attention.py) and d = 128 that is 4096
 // clocks against 104, so joining takes up to 3%. For one row it is 98,000 clocks, or 30 us, while
 // waking the threads twice takes about 20 us.
 #pragma once

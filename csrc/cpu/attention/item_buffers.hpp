@@ -10,9 +10,9 @@ constexpr int64_t kTileKeys = 256;
 constexpr int64_t kMaxHeadSize = 256;
 
 // Sizes of an item. `rows`: rows, rounded up to whole register tiles. `block_rows`: rows of a
-// block. `stride`: elements from one row of Q or O to the next.
+// block. `stride`: elements from one row of Q or O to the next. `packed_keys`: keys of a packed tile.
 struct ItemSizes {
-  int64_t rows, block_rows, stride, head_size, value_size;
+  int64_t rows, block_rows, stride, head_size, value_size, packed_keys;
 };
 
 // The buffers, all parts of one allocation. Queries, keys, values and weights have the type
@@ -21,7 +21,7 @@ template <class operand>
 struct Buffers {
   operand *query, *keys, *values, *weights;
   float *output, *row_top, *row_sum, *rescale, *sums, *scores;
-  int64_t *offsets, *key_channels, *value_channels, *positions;
+  int64_t *offsets, *value_offsets, *key_channels, *value_channels, *positions;
 
   static int64_t bytes(const ItemSizes& of) {
     Buffers unplaced;
@@ -39,11 +39,12 @@ struct Buffers {
       at += round_up(count * int64_t(sizeof(T)), 64);
     };
     take(offsets, kTileKeys);
+    take(value_offsets, kTileKeys);
     take(key_channels, kMaxHeadSize);
     take(value_channels, kMaxHeadSize);
     take(positions, of.rows);
-    take(keys, kTileKeys * of.head_size);
-    take(values, kTileKeys * round_up(of.value_size, NR));
+    take(keys, of.packed_keys * of.head_size);
+    take(values, of.packed_keys * round_up(of.value_size, NR));
     take(scores, of.block_rows * kTileKeys);
     if constexpr (sizeof(operand) == sizeof(float))
       weights = scores;

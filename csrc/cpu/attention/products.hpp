@@ -2,7 +2,9 @@
 // A kind of products P offers
 //   operand                   type of queries, of weights P, and of packed keys and values
 //   rows                      rows of a register tile
+//   block_rows                rows whose scores are held at once
 //   key_unit                  keys come in units of so many: weights past the last key are zero
+//   kPacks                    whether keys and values are packed into panels
 //   kScalesQuery              whether factors of the scores are part of Q; if not, S is multiplied
 //   serves(args)              whether these products can compute the call
 //   score(q, k, channels, s)  S of one tile of rows and one panel of NR keys
@@ -18,8 +20,8 @@ namespace hk::cpu::HK_ISA {
 
 struct FloatProducts {
   using operand = float;
-  static constexpr int64_t rows = MR, key_unit = 1;
-  static constexpr bool kScalesQuery = true;
+  static constexpr int64_t rows = MR, block_rows = 2 * MR, key_unit = 1;
+  static constexpr bool kPacks = true, kScalesQuery = true;
   static bool serves(const AttentionArgs&) { return true; }
 
   template <int stride>
@@ -62,8 +64,8 @@ HK_INLINE bool is_exact_in_bf16(const AttentionArgs& args) {
 // weights.
 struct PairProducts {
   using operand = uint16_t;
-  static constexpr int64_t rows = MR, key_unit = 2;
-  static constexpr bool kScalesQuery = false;
+  static constexpr int64_t rows = MR, block_rows = 2 * MR, key_unit = 2;
+  static constexpr bool kPacks = true, kScalesQuery = false;
   static bool serves(const AttentionArgs& args) { return is_exact_in_bf16(args); }
 
   template <int stride>
@@ -102,7 +104,7 @@ struct PairProducts {
 
 // Products in bfloat16 by AMX's tiles, with steps of 32 along the channels and the keys.
 struct TileProducts : PairProducts {
-  static constexpr int64_t rows = 2 * kTileRows, key_unit = kTileK;
+  static constexpr int64_t rows = 2 * kTileRows, block_rows = rows, key_unit = kTileK;
   static bool serves(const AttentionArgs& args) {
     return is_exact_in_bf16(args) && args.head_size % kTileK == 0;
   }

@@ -25,16 +25,18 @@ static_assert(NR == 2 * kTileColumns);
 #define HK_TILE_MULTIPLY(sums, a, b) \
   asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::)
 
-// Configures the calling thread's tile registers, each 16 rows of 64 bytes, while it lives.
+// Configures the calling thread's tile registers while it lives: `rows` rows of A and of sums (0 to
+// 5), 16 of B (6 and 7), each of 64 bytes.
 class Tiles {
  public:
-  HK_INLINE Tiles() {
+  HK_INLINE explicit Tiles(int64_t rows = kTileRows) {
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } config;
     static_assert(sizeof(config) == 64);
+    for (int i = 0; i < 6; ++i) config.rows[i] = uint8_t(rows);
     asm volatile("ldtilecfg %0" ::"m"(config));
   }
   HK_INLINE ~Tiles() { asm volatile("tilerelease" ::); }
@@ -90,6 +92,58 @@ struct TileSums {
   }
 };
 
+// Sums of up to four tiles of B side by side, in tile registers 0 to 3, beside the rows of one tile
+// of A, as many as `Tiles` has configured. Register 4 holds A, 6 and 7 hold B.
+class TileRow {
+ public:
+  HK_INLINE explicit TileRow(int64_t tiles) : tiles_(tiles) {}
+
+  HK_INLINE void zero() const {
+    HK_TILE_ZERO(0);
+    HK_TILE_ZERO(1);
+    HK_TILE_ZERO(2);
+    HK_TILE_ZERO(3);
+  }
+  HK_INLINE void load_from(const float* c, int64_t c_row) const {
+    const int64_t stride = c_row * int64_t(sizeof(float));
+    HK_TILE_LOAD(0, c, stride);
+    if (tiles_ > 1) HK_TILE_LOAD(1, c + kTileColumns, stride);
+    if (tiles_ > 2) HK_TILE_LOAD(2, c + 2 * kTileColumns, stride);
+    if (tiles_ > 3) HK_TILE_LOAD(3, c + 3 * kTileColumns, stride);
+  }
+  HK_INLINE void store_to(float* c, int64_t c_row) const {
+    const int64_t stride = c_row * int64_t(sizeof(float));
+    HK_TILE_STORE(0, c, stride);
+    if (tiles_ > 1) HK_TILE_STORE(1, c + kTileColumns, stride);
+    if (tiles_ > 2) HK_TILE_STORE(2, c + 2 * kTileColumns, stride);
+    if (tiles_ > 3) HK_TILE_STORE(3, c + 3 * kTileColumns, stride);
+  }
+  // sums += A B over 32 elements along K. Rows of A are `a_row` elements apart. `b(i)`: tile i of B,
+  // 16 rows of 64 neighbouring bytes.
+  template <class F>
+  HK_INLINE void multiply(const uint16_t* a, int64_t a_row, F b) const {
+    constexpr int64_t b_stride = 64;
+    HK_TILE_LOAD(4, a, 2 * a_row);
+    HK_TILE_LOAD(6, b(0), b_stride);
+    HK_TILE_MULTIPLY(0, 4, 6);
+    if (tiles_ > 1) {
+      HK_TILE_LOAD(7, b(1), b_stride);
+      HK_TILE_MULTIPLY(1, 4, 7);
+    }
+    if (tiles_ > 2) {
+      HK_TILE_LOAD(6, b(2), b_stride);
+      HK_TILE_MULTIPLY(2, 4, 6);
+    }
+    if (tiles_ > 3) {
+      HK_TILE_LOAD(7, b(3), b_stride);
+      HK_TILE_MULTIPLY(3, 4, 7);
+    }
+  }
+
+ private:
+  int64_t tiles_;
+};
+
 #undef HK_TILE_LOAD
 #undef HK_TILE_STORE
 #undef HK_TILE_ZERO
@@ -102,6 +156,7 @@ constexpr int64_t kTileRows = 1;
 
 // Without AMX there are no tiles to configure.
 struct Tiles {
+  HK_INLINE explicit Tiles(int64_t = kTileRows) {}
   HK_INLINE ~Tiles() {}
 };
 

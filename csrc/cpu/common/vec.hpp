@@ -270,6 +270,38 @@ HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
   std::memcpy(p, &halves, 16);
 }
 
+// Loads a register of neighbours and widens them.
+template <class T>
+HK_INLINE vec load_run(const typename T::type* from) {
+  vec x;
+  if constexpr (VL < 8) {
+    for (int i = 0; i < VL; ++i) x[i] = widen(T{}, from[i]);
+  } else {
+    f8 part[VL / 8 ? VL / 8 : 1];
+    for (int i = 0; i < VL / 8; ++i) part[i] = load8<T>(from + 8 * i);
+    std::memcpy(&x, part, sizeof(x));
+  }
+  return x;
+}
+template <>
+HK_INLINE vec load_run<F32>(const float* from) {
+  return load(from);
+}
+template <>
+HK_INLINE vec load_run<BF16>(const uint16_t* from) {
+  typedef uint16_t words __attribute__((vector_size(VL * 2)));
+  words x;
+  std::memcpy(&x, from, sizeof(x));
+  return widen_lower(__builtin_convertvector(x, ivec));
+}
+#if defined(__AVX512F__)
+template <>
+HK_INLINE vec load_run<F16>(const uint16_t* from) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_maskz_cvtph_ps(0xffff, halves);  // GCC 12 warns of the form without a mask
+}
+#endif
+
 // Narrows a register's lanes and stores them as neighbours. AVX512-BF16 treats denormals as zero.
 template <class T>
 HK_INLINE void store_run(typename T::type* to, vec x) {
