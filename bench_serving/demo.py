@@ -48,6 +48,8 @@ QUESTIONS = (
     "phase faster therefore shorten the wait before an answer begins, most of all for long ones.",
 )
 ANSWER_TOKENS = 64
+DECODED_TOKENS = 32
+"""Tokens after the first one of each timed prompt."""
 SECONDS = 30.0
 """Seconds between two lines of progress of a server's start, where there is no terminal."""
 ORDINARY_TOKENS = range(1000, 40000)
@@ -80,7 +82,7 @@ def run(
         raise DemoError(verdict.why)
     found = Results(MODEL, {engine.name: engine.version}, device, _machine())
     found.warnings += [warning] if (warning := machine.busy()) else []
-    record: dict[str, Any] = {"environment": {}, "threads": {}, "ttft_s": {}}
+    record: dict[str, Any] = {"environment": {}, "threads": {}, "ttft_s": {}, "tpot_s": {}}
     totals: list[dict[str, RouteTotals]] = []
     for name, dtype in DTYPES.items():
         with ExitStack() as stack:
@@ -98,18 +100,23 @@ def run(
                 found.same_answers[name] = _count_same_answers(clients)
             processes = [server.process for server in servers.values()]
             is_idle = partial(wait_until_idle, processes)
-            samples, disturbed = _time_prefill(
+            samples, disturbed = _time_prompts(
                 clients, is_idle, prompt_tokens, rounds, name, console
             )
             if disturbed:
                 said = f"{disturbed} {dtype} prompts were timed while a server still used the cores"
                 found.warnings.append(said)
-            record["ttft_s"][name] = samples
-            for backend, seconds in samples.items():
-                median = statistics.median(seconds)
+            first = {backend: [each[0] for each in times] for backend, times in samples.items()}
+            later = {backend: [each[1] for each in times] for backend, times in samples.items()}
+            record["ttft_s"][name], record["tpot_s"][name] = first, later
+            for backend in samples:
+                median = statistics.median(first[backend])
                 found.ttft_ms.setdefault(backend, {})[name] = round(1000 * median, 1)
                 found.prefill_tok_s.setdefault(backend, {})[name] = round(prompt_tokens / median, 1)
-            found.spread[name] = round(max(map(_spread, samples.values())), 3)
+                median = statistics.median(later[backend])
+                found.tpot_ms.setdefault(backend, {})[name] = round(1000 * median, 2)
+            found.spread[name] = round(max(map(_spread, first.values())), 3)
+            found.decode_spread[name] = round(max(map(_spread, later.values())), 3)
             totals.append(counters.read(servers["hk"].url))
             found.shares[name] = {route: each.routed_share for route, each in totals[-1].items()}
     found.enter_totals(counters.add(totals))
@@ -203,35 +210,38 @@ def _same_tokens(answers: dict[Backend, Answer]) -> bool:
     return (stock.prompt_tokens, stock.tokens) == (hk.prompt_tokens, hk.tokens)
 
 
-def _time_prefill(
+def _time_prompts(
     clients: dict[Backend, Client],
     is_idle: Callable[[], bool],
     prompt_tokens: int,
     rounds: int,
     name: str,
     console: Console,
-) -> tuple[dict[Backend, list[float]], int]:
+) -> tuple[dict[Backend, list[tuple[float, float]]], int]:
     """Time fresh random prompts on the backends in turn, the same prompts for each.
 
     Args:
         is_idle: function that waits until no server uses the cores; returns whether none does.
 
     Returns:
-        seconds to the first token of each round, by backend; and the number of prompts that were
-        timed while a server still used the cores.
+        seconds to the first token of each round and for each later token, by backend; and the
+        number of prompts that were timed while a server still used the cores.
     """
     disturbed = 0
-    samples: dict[Backend, list[float]] = {backend: [] for backend in clients}
+    samples: dict[Backend, list[tuple[float, float]]] = {backend: [] for backend in clients}
     for turn in range(-1, rounds):  # round -1 warms up
         # a text as seed: the numbers 1 and -1 give the same prompt, which would be cached
         prompt = random.Random(f"{name} {turn}").choices(ORDINARY_TOKENS, k=prompt_tokens)
         for backend in order_of_round(list(clients), turn):
             disturbed += not is_idle()
-            seconds = clients[backend].time_to_first_token(prompt)
+            times = clients[backend].times(prompt, DECODED_TOKENS)
             if turn >= 0:
-                samples[backend].append(seconds)
+                samples[backend].append(times)
         if turn >= 0:
-            latest = ", ".join(f"{b} {s[-1] * 1000:.0f} ms" for b, s in samples.items())
+            latest = ", ".join(
+                f"{backend} {first * 1000:.0f} ms, then {later * 1000:.1f} ms a token"
+                for backend, ((*_, (first, later))) in samples.items()
+            )
             console.print(
                 f"{DTYPES[name]}, {prompt_tokens} tokens, round {turn + 1} of {rounds}: {latest}"
             )

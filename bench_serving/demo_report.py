@@ -78,7 +78,7 @@ def _left_lines(found: Results, engine: str) -> Iterator[str]:
 
 def _speed(found: Results, prompt_tokens: int, rounds: int) -> Table:
     table = Table(
-        title=f"Prefill of one prompt of {prompt_tokens} tokens, medians of {rounds} rounds"
+        title=f"One prompt of {prompt_tokens} tokens and its answer, medians of {rounds} rounds"
     )
     for column in ("dtype", "", "stock", "HK", "HK's gain"):
         table.add_column(column, justify="left" if column in ("dtype", "") else "right")
@@ -88,6 +88,9 @@ def _speed(found: Results, prompt_tokens: int, rounds: int) -> Table:
         table.add_row(dtype, "time to first token", *times, _ratio(stock / hk))
         stock, hk = (found.prefill_tok_s[backend][name] for backend in ("stock", "hk"))
         table.add_row("", "prefill, tokens/s", f"{stock:.0f}", f"{hk:.0f}", _ratio(hk / stock))
+        stock, hk = (found.tpot_ms[backend][name] for backend in ("stock", "hk"))
+        times = (f"{stock:.1f} ms", f"{hk:.1f} ms")
+        table.add_row("", "time per output token", *times, _ratio(stock / hk))
     (stock_dtype, stock), (hk_dtype, hk) = (fastest(found, b) for b in ("stock", "hk"))
     table.add_section()
     table.add_row(
@@ -115,22 +118,36 @@ def _fastest_lines(found: Results) -> Iterator[str]:
 
 
 def loss_lines(found: Results) -> Iterator[str]:
-    """Yields a line for each dtype in which HK is slower, with a reason if the run shows one."""
+    """Yields a line for each dtype and phase in which HK is slower, with a reason if it shows."""
     for name, dtype in DTYPES.items():
-        ratio = found.prefill_tok_s["hk"][name] / found.prefill_tok_s["stock"][name]
-        if ratio >= 1:
-            continue
-        spread = found.spread.get(name, 0.0)
-        head = f"{dtype}, {ratio:.2f}x:"
-        if 1 - ratio <= spread:
-            yield f"{head} no loss that this run can tell; its rounds differ by {spread:.0%}."
-        elif max(found.shares.get(name, {}).values(), default=0.0) < 0.5:
-            yield f"{head} most layers are the engine's own here; HK's bookkeeping is on top."
-        else:
-            yield (
-                f"{head} a loss. HK took the layers at which it was faster while the model loaded; "
-                "whole prompts are slower. On an idle machine hk-backend tune measures again."
-            )
+        prefill = found.prefill_tok_s["hk"][name] / found.prefill_tok_s["stock"][name]
+        decode = found.tpot_ms["stock"][name] / found.tpot_ms["hk"][name]
+        taken = found.shares.get(name, {})
+        served = max((taken[route] for route in taken if route != "decode"), default=0.0)
+        yield from _loss_line(f"{dtype}, prefill", prefill, found.spread.get(name, 0.0), served)
+        spread = found.decode_spread.get(name, 0.0)
+        yield from _loss_line(f"{dtype}, decode", decode, spread, max(taken.values(), default=0.0))
+
+
+def _loss_line(phase: str, ratio: float, spread: float, served: float) -> Iterator[str]:
+    """Yields why HK has `ratio` of stock's speed, if that is a loss.
+
+    Args:
+        spread: how far the rounds differ.
+        served: the largest share that HK computed in one of its routes.
+    """
+    if ratio >= 1:
+        return
+    head = f"{phase}, {ratio:.2f}x:"
+    if 1 - ratio <= spread:
+        yield f"{head} no loss that this run can tell; its rounds differ by {spread:.0%}."
+    elif served < 0.5:
+        yield f"{head} most layers are the engine's own here; HK's bookkeeping is on top."
+    else:
+        yield (
+            f"{head} a loss. HK took the layers at which it was faster while the model loaded; "
+            "whole steps are slower. On an idle machine hk-backend tune measures again."
+        )
 
 
 def _answer_lines(found: Results) -> Iterator[str]:

@@ -23,7 +23,10 @@ class Results:
         shares: share of prefill tokens that HK computed, by dtype and route.
         answers: HK's answers in float32.
         same_answers: number of answers with the same greedy tokens as stock's, by dtype.
-        spread: (slowest - fastest) / median of the rounds, of the noisier backend, by dtype.
+        tpot_ms: milliseconds for each token after the first, by backend and dtype.
+        spread: (slowest - fastest) / median of the rounds' prefill, of the noisier backend, by
+            dtype.
+        decode_spread: the same of their decode.
     """
 
     model: str
@@ -43,7 +46,9 @@ class Results:
     max_logprob_diff: float | None = None
     prefill_tok_s: dict[str, dict[str, float]] = field(default_factory=dict)
     ttft_ms: dict[str, dict[str, float]] = field(default_factory=dict)
+    tpot_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     spread: dict[str, float] = field(default_factory=dict)
+    decode_spread: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The results as plain data; the engine's version is stored under the engine's name."""

@@ -1,4 +1,4 @@
-"""Requests to a server: answers, teacher-forced log-probabilities, time to the first token."""
+"""Requests to a server: answers, teacher-forced log-probabilities, times of prefill and decode."""
 
 from __future__ import annotations
 
@@ -69,23 +69,31 @@ class Client:
         # in JSON, null stands for NaN
         return [math.nan if value is None else float(value) for value in found[1:-1]]
 
-    def time_to_first_token(self, tokens: Sequence[int]) -> float:
-        """Seconds from sending the prompt `tokens` to the first streamed token."""
+    def times(self, tokens: Sequence[int], decoded: int) -> tuple[float, float]:
+        """Seconds of one streamed request for `tokens` and `decoded` tokens after the first.
+
+        Returns:
+            seconds from sending the prompt to the first token, and for each token after it.
+        """
+        arrived = []
         with self._explained():
             start = time.perf_counter()
             stream: Any = self._api.completions.create(
                 model=self._model,
                 prompt=list(tokens),
-                max_tokens=1,
+                max_tokens=1 + decoded,
                 temperature=0.0,
                 stream=True,
                 extra_body={"ignore_eos": True},
             )
             with stream:
-                for chunk in stream:
-                    if chunk.choices:
-                        return time.perf_counter() - start
-        raise ServerError(f"the server streamed no tokens:\n{tail(self._server.log)}")
+                arrived = [time.perf_counter() for chunk in stream if chunk.choices]
+        if len(arrived) < 2:
+            log = tail(self._server.log)
+            raise ServerError(
+                f"the server streamed {len(arrived)} times, not token by token:\n{log}"
+            )
+        return arrived[0] - start, (arrived[-1] - arrived[0]) / decoded
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

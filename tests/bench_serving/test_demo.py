@@ -34,9 +34,9 @@ class FakeClient:
     def logprobs(self, tokens: tuple[int, ...]) -> list[float]:
         return [-1.0 + self.shift for _ in tokens[1:]]
 
-    def time_to_first_token(self, tokens: list[int]) -> float:
+    def times(self, tokens: list[int], decoded: int) -> tuple[float, float]:
         self.log.append((self.name, tuple(tokens)))
-        return 0.5
+        return 0.5, 0.01
 
 
 def clients(**changes: Any) -> tuple[dict[Any, Any], list[tuple[str, tuple[int, ...]]]]:
@@ -117,11 +117,11 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
         waited.append(len(log))
         return True
 
-    samples, disturbed = demo._time_prefill(
+    samples, disturbed = demo._time_prompts(
         both, is_idle, 32, rounds=4, name="fp32", console=Console(quiet=True)
     )
     assert (waited, disturbed) == (list(range(10)), 0)
-    assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}
+    assert {backend: len(times) for backend, times in samples.items()} == {"stock": 4, "hk": 4}
     rounds = [log[i : i + 2] for i in range(0, len(log), 2)]
     assert len(rounds) == 5  # the first warms up
     assert all(first[1] == second[1] for first, second in rounds)

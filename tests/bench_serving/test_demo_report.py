@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
@@ -29,6 +30,7 @@ def found(stock: dict[str, float], hk: dict[str, float], **changes: Any) -> Resu
     results.answers = [{"question": "?", "answer": "!"}] * 4
     results.same_answers = {"fp32": 4, "bf16": 3}
     results.prefill_tok_s, results.ttft_ms = rates, times
+    results.tpot_ms = {"stock": {"fp32": 30.0, "bf16": 20.0}, "hk": {"fp32": 20.0, "bf16": 16.0}}
     results.routes = {"attention": {"on": True, "why": "", "routed_share": 1.0}}
     results.calls, results.tokens = {"attention": 30}, {"attention": 900}
     for name, value in changes.items():
@@ -53,6 +55,8 @@ def test_the_report_stands_alone() -> None:
         assert each in said
     for unit in ("tokens/s", "ms", "medians of 5 rounds", "1024 tokens"):
         assert unit in said
+    for row in ("time per output token │ 30.0 ms │ 20.0 ms │ 1.50x", "20.0 ms │ 16.0 ms │ 1.25x"):
+        assert row in re.sub(" +", " ", said)
     lines = said.splitlines()
     (caution,) = [n for n, line in enumerate(lines) if line.startswith("Caution: this machine")]
     (versions,) = [n for n, line in enumerate(lines) if "torch 2.13.0" in line]
@@ -100,11 +104,26 @@ def test_each_loss_is_explained_in_one_line() -> None:
     noisy = found(STOCK, slow, spread={"fp32": 0.05, "bf16": 0.05})
     noisy.shares = {"fp32": {"linear": 0.0}, "bf16": {"linear": 0.9}}
     first, second = loss_lines(noisy)
-    assert first.startswith("float32, 0.99x: no loss that this run can tell")
-    assert second.startswith("bfloat16, 0.70x: a loss.")
+    assert first.startswith("float32, prefill, 0.99x: no loss that this run can tell")
+    assert second.startswith("bfloat16, prefill, 0.70x: a loss.")
     assert "hk-backend tune" in second
     noisy.spread = {}
     noisy.shares["bf16"] = {"linear": 0.1}
     first, second = loss_lines(noisy)
     assert "most layers are the engine's own" in first
     assert "most layers are the engine's own" in second
+
+
+def test_a_slower_decode_is_a_loss_of_its_own() -> None:
+    """The share of decode rows explains decode's loss; it explains none of prefill's."""
+    slow = found(STOCK, {"fp32": 400.0, "bf16": 257.0})
+    slow.tpot_ms["hk"]["fp32"] = 40.0
+    slow.shares = {"fp32": {"linear": 0.1, "decode": 0.9}}
+    (line,) = loss_lines(slow)
+    assert line.startswith("float32, decode, 0.75x: a loss.")
+    slow.decode_spread = {"fp32": 0.3}
+    (line,) = loss_lines(slow)
+    assert line.startswith("float32, decode, 0.75x: no loss that this run can tell")
+    slow.tpot_ms["hk"]["fp32"], slow.prefill_tok_s["hk"]["fp32"] = 30.0, 200.0
+    (line,) = loss_lines(slow)
+    assert "prefill, 0.66x: most layers are the engine's own" in line
