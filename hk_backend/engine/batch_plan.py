@@ -73,11 +73,11 @@ class BatchPlan:
         reads_cache: whether HK reads its keys from the cache.
         mine: HK's prefill rows; None: there are none.
         step: these rows as a layer's call needs them; None: HK serves no layer.
-        theirs: the other rows; None: there are none.
-        parent: `theirs` in the form that the parent computes them from, beside HK's prefill.
-        decode: `theirs` as a layer's call needs them; None: HK's decode does not compute them.
-        left_decode: reason why the parent computes `theirs`, if decode is a route; else empty.
-        decode_tokens: query tokens of `theirs`.
+        others: the other rows; None: there are none.
+        parent: `others` in the form that the parent computes them from, beside HK's prefill.
+        decode: `others` as a layer's call needs them; None: HK's decode does not compute them.
+        left_decode: reason why the parent computes `others`, if decode is a route; else empty.
+        decode_tokens: query tokens of `others`.
         captured: whether the plan is that of a graph, for its warm-ups and for the capture itself.
     """
 
@@ -88,7 +88,7 @@ class BatchPlan:
     reads_cache: bool = False
     mine: Selection | None = None
     step: AttentionStep | None = None
-    theirs: Selection | None = None
+    others: Selection | None = None
     parent: Any = None
     decode: AttentionStep | None = None
     left_decode: str = ""
@@ -169,7 +169,7 @@ def plan_batch(
     starts = batch.starts
     split = split_rows(starts, batch.lengths, batch.is_prefilling, batch.drafts, cache_refusal)
     left_decode = _why_not_decode(split, starts, why_not_decode, cache_refusal)
-    decodes = left_decode == "" and bool(split.theirs.any())
+    decodes = left_decode == "" and bool(split.others.any())
     left = split.left_by_decode if decodes else split.left
     if not split.tokens and left:
         return BatchPlan(next(iter(left)), left=left)
@@ -178,15 +178,15 @@ def plan_batch(
     if split.tokens and why_slower and (why := why_slower(split.longest)):
         return left_whole(why, starts)
     device = batch.seq_lens.device
-    mine, theirs = (select(rows, starts, device) for rows in (split.mine, split.theirs))
+    mine, others = (select(rows, starts, device) for rows in (split.mine, split.others))
     reads_cache = split.reads_cache or (reads_back and not cache_refusal)
     step = decode = None
     if mine is not None and serves:
         step = _step_of(batch, mine, reads_cache)
-    if decodes and theirs is not None:
-        decode = _step_of(batch, theirs, True, int(np.diff(theirs.starts).max()))
-    tokens = 0 if theirs is None else theirs.num_tokens
-    rows = reads_cache, mine, step, theirs, None, decode, left_decode or "", tokens
+    if decodes and others is not None:
+        decode = _step_of(batch, others, True, int(np.diff(others.starts).max()))
+    tokens = 0 if others is None else others.num_tokens
+    rows = reads_cache, mine, step, others, None, decode, left_decode or "", tokens
     return BatchPlan("", False, split.tokens, left, *rows)
 
 
@@ -196,7 +196,7 @@ def plan_decode(batch: Batch) -> BatchPlan | None:
     if every is None:
         return None
     step = _step_of(batch, every, True, int(np.diff(every.starts).max()))
-    return BatchPlan(theirs=every, decode=step, decode_tokens=every.num_tokens)
+    return BatchPlan(others=every, decode=step, decode_tokens=every.num_tokens)
 
 
 def plan_capture(batch: Batch, max_query_len: int) -> BatchPlan | None:
@@ -210,9 +210,9 @@ def plan_capture(batch: Batch, max_query_len: int) -> BatchPlan | None:
     """
     most = np.arange(len(batch.starts), dtype=batch.starts.dtype) * max_query_len
     plan = plan_decode(replace(batch, starts=most))
-    if plan is None or plan.theirs is None or plan.decode is None:
+    if plan is None or plan.others is None or plan.decode is None:
         return None
-    rows, step = plan.theirs, plan.decode
+    rows, step = plan.others, plan.decode
     there = batch.query_start_loc, batch.seq_lens, batch.block_table(rows, batch.longest(rows))
     held = step.query_start_loc, step.seq_lens, step.block_table
     for own, engines in zip(held, there, strict=True):
@@ -232,10 +232,10 @@ def _why_not_decode(
     Returns:
         None if there are no such rows, or decode is not a route.
     """
-    if why_not is None or not split.theirs.any():
+    if why_not is None or not split.others.any():
         return None
-    longest = int(np.diff(starts)[split.theirs].max())
-    return cache_refusal or why_not(int(split.theirs.sum()), longest)
+    longest = int(np.diff(starts)[split.others].max())
+    return cache_refusal or why_not(int(split.others.sum()), longest)
 
 
 def _step_of(

@@ -35,7 +35,7 @@ class RowSplit:
     """A batch split into the rows of HK's prefill and the others.
 
     Args:
-        mine, theirs: bool `[rows]`, rows of HK's prefill and the others; padding is in neither.
+        mine, others: bool `[rows]`, rows of HK's prefill and the others; padding is in neither.
         tokens: query tokens of HK's rows that count as prefill; 0: HK has nothing to compute.
         left: such tokens of the parent's rows, by reason.
         longest: query tokens of the longest of HK's rows.
@@ -43,7 +43,7 @@ class RowSplit:
     """
 
     mine: Bools
-    theirs: Bools
+    others: Bools
     tokens: int
     left: Mapping[str, int]
     longest: int

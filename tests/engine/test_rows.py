@@ -54,8 +54,8 @@ def check(known: Known, rows: Sequence[Row]) -> None:
     mine = known.hks(rows)
     hks = [row for row, its in zip(rows, mine, strict=True) if its]
     assert found.mine.tolist() == mine
-    theirs = [row.query > 0 and not its for row, its in zip(rows, mine, strict=True)]
-    assert found.theirs.tolist() == theirs
+    others = [row.query > 0 and not its for row, its in zip(rows, mine, strict=True)]
+    assert found.others.tolist() == others
     assert found.tokens == sum(row.query for row in hks if row.query > 1)
     assert found.tokens + sum(found.left.values()) == prefill_tokens(starts_of(rows))
     assert found.longest == max((row.query for row in hks), default=0)

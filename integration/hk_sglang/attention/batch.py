@@ -78,8 +78,8 @@ def plan_forward_batch(
         if plan.reads_cache and plan.mine is not None:
             table = pages.numbers(to_window(pages.slots_of(plan.mine)))
             window_step = plan.step.with_block_table(table)
-        if plan.decode is not None and plan.theirs is not None:
-            table = pages.numbers(to_window(pages.slots_of(plan.theirs)))
+        if plan.decode is not None and plan.others is not None:
+            table = pages.numbers(to_window(pages.slots_of(plan.others)))
             window_decode = plan.decode.with_block_table(table)
     windows = window_step, window_slots, window_decode
     return PlannedBatch(batch, plan, int(starts[-1]), *windows)

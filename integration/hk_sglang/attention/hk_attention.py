@@ -230,7 +230,7 @@ class HKAttention:
             )
         if not why and plan.decode is not None:
             step = planned.window_decode if served.in_window_pool else plan.decode
-            call = (step, plan.theirs), True, plan.dummy, layer, tensors, extra
+            call = (step, plan.others), True, plan.dummy, layer, tensors, extra
             why = self._launch(served.decode_route, *call)
         return why
 

@@ -99,12 +99,12 @@ class Planner:
             serves=serves,
             why_not_decode=None if self.decode is None else self.decode.why_not,
         )
-        if planned is None or planned.plan.theirs is None or not serves:
+        if planned is None or planned.plan.others is None or not serves:
             return planned
         if planned.plan.decode is not None:
             return planned
         parent = type(self._backend).__base__
-        rows = parent_rows(parent, self._backend, batch, planned.plan.theirs)
+        rows = parent_rows(parent, self._backend, batch, planned.plan.others)
         return replace(planned, plan=replace(planned.plan, parent=rows))
 
     def _plan_decode(self, batch: Any) -> PlannedBatch | None:

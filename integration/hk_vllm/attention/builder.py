@@ -185,15 +185,15 @@ class HKBuilder(Parent):  # type: ignore[misc]
         """The same rows in other cache blocks."""
         if plan.step is None and plan.decode is None:
             return plan
-        mine, theirs, parent = plan.mine, plan.theirs, plan.parent
+        mine, others, parent = plan.mine, plan.others, plan.parent
         step, decode = plan.step, plan.decode
-        if theirs is not None and parent is not None:
-            table, slots = theirs.of_rows(blk_table), theirs.of_tokens(slot_mapping)
+        if others is not None and parent is not None:
+            table, slots = others.of_rows(blk_table), others.of_tokens(slot_mapping)
             parent = super().update_block_table(parent, table, slots)
         if step is not None and mine is not None and plan.reads_cache:
             step = step.with_block_table(mine.of_rows(blk_table))
-        if decode is not None and theirs is not None:
-            decode = decode.with_block_table(theirs.of_rows(blk_table))
+        if decode is not None and others is not None:
+            decode = decode.with_block_table(others.of_rows(blk_table))
         return replace(plan, step=step, decode=decode, parent=parent)
 
     def _hk_plan(
@@ -222,11 +222,11 @@ class HKBuilder(Parent):  # type: ignore[misc]
             )
         except Exception as error:  # an error in HK must not break the engine
             return left_whole(survive(logger, error), starts)
-        if plan is None or plan.theirs is None or plan.mine is None:
+        if plan is None or plan.others is None or plan.mine is None:
             return plan
         if plan.decode is not None:
             return plan
-        return replace(plan, parent=build_parent(batch_of(batch, plan.theirs)))
+        return replace(plan, parent=build_parent(batch_of(batch, plan.others)))
 
     def _hk_plan_decode(self, batch: Any) -> BatchPlan | None:
         """Plans a batch in which no row has more than one query token."""

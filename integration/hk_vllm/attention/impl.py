@@ -132,9 +132,9 @@ class HKImpl(Parent):  # type: ignore[misc]
             quantised = output_scale is not None or output_block_scale is not None
             call: Any = query, key, value, output
             if self._hk_serve(plan, layer, call, kv_cache, quantised):
-                if plan.theirs is None or plan.decode is not None:
+                if plan.others is None or plan.decode is not None:
                     return output
-                theirs = plan.theirs
+                theirs = plan.others
         if theirs is not None:
             attn_metadata = plan.parent
             if not theirs.leads:  # otherwise the parent's metadata tell where its rows end
@@ -207,8 +207,8 @@ class HKImpl(Parent):  # type: ignore[misc]
         if routes.is_disabled(DECODE):
             return routes.verdict(DECODE).why
         assert plan.decode is not None
-        assert plan.theirs is not None
-        rows = plan.decode, plan.theirs
+        assert plan.others is not None
+        rows = plan.decode, plan.others
         return self._hk_attention(self._hk_decode_route, rows, True, layer, call, kv_cache)
 
     def _hk_attention(

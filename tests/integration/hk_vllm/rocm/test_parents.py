@@ -344,5 +344,5 @@ def test_gathering_rows_waits_for_nothing(layer: Layer, counters: RouteCounters)
     OnGpu.reads.clear()
     metadata = batch.build(**gpu_facts(batch))
     assert metadata.hk.mine.gathered
-    assert metadata.hk.theirs.gathered
+    assert metadata.hk.others.gathered
     assert OnGpu.reads == []
