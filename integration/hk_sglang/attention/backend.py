@@ -6,6 +6,7 @@ own class. Speculation and all other methods stay the parent's, except those nam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -72,35 +73,33 @@ def wrapper_of(parent: Any) -> Any:
             super().init_cuda_graph_state(max_bs, *args, **named)
             self.hk.allocate_graphs(max_bs)
 
-        def forward_extend(
-            self,
-            q: torch.Tensor,
-            k: torch.Tensor | None,
-            v: torch.Tensor | None,
-            layer: Any,
-            forward_batch: Any,
-            save_kv_cache: bool = True,
-            **extra: Any,
-        ) -> Any:
-            out = self.hk.attend(q, k, v, layer, forward_batch, save_kv_cache, extra)
-            if out is not None:
-                return out
-            return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
-
-        def forward_decode(
-            self,
-            q: torch.Tensor,
-            k: torch.Tensor | None,
-            v: torch.Tensor | None,
-            layer: Any,
-            forward_batch: Any,
-            save_kv_cache: bool = True,
-            **extra: Any,
-        ) -> Any:
-            out = self.hk.attend(q, k, v, layer, forward_batch, save_kv_cache, extra)
-            if out is not None:
-                return out
-            return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, **extra)
+        forward_extend = _forward(parent, "forward_extend")
+        forward_decode = _forward(parent, "forward_decode")
 
     Wrapper.__name__ = Wrapper.__qualname__ = f"HK{parent.__name__}"
     return Wrapper
+
+
+def _forward(parent: Any, name: str) -> Callable[..., Any]:
+    """Makes a wrapper's method `name`: HK computes a call if it may, else the method of `parent`.
+
+    Another plugin may replace the parent's method at any time, so each call looks it up.
+    """
+
+    def forward(
+        self: Any,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        layer: Any,
+        forward_batch: Any,
+        save_kv_cache: bool = True,
+        **extra: Any,
+    ) -> Any:
+        out = self.hk.attend(q, k, v, layer, forward_batch, save_kv_cache, extra)
+        if out is not None:
+            return out
+        theirs = getattr(parent, name)
+        return theirs(self, q, k, v, layer, forward_batch, save_kv_cache, **extra)
+
+    return forward
