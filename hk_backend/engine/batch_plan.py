@@ -154,6 +154,7 @@ def plan_batch(
     reads_back: bool = False,
     serves: bool = True,
     why_not_decode: Callable[[int, int], str] | None = None,
+    decode_is_left: bool = False,
 ) -> BatchPlan | None:
     """Plans a batch, without waiting for its device; None if HK has nothing to do with it.
 
@@ -165,14 +166,19 @@ def plan_batch(
         serves: whether HK serves any layer; if not, the rows are not planned.
         why_not_decode: for a number of decode rows, and the most query tokens of one, the reason
             why the parent computes them; empty if HK does. None: the parent does.
+        decode_is_left: whether decode is a route whose layers are all the parent's. They were
+            counted once, and no row is.
     """
     starts = batch.starts
     split = split_rows(starts, batch.lengths, batch.is_prefilling, batch.drafts, cache_refusal)
     left_decode = _why_not_decode(split, starts, why_not_decode, cache_refusal)
     decodes = left_decode == "" and bool(split.others.any())
-    left = split.left_by_decode if decodes else split.left
+    is_route = decode_is_left or why_not_decode is not None
+    left = split.left_by_decode if is_route else split.left
     if not split.tokens and left:
-        return BatchPlan(next(iter(left)), left=left)
+        tokens = int(np.diff(starts)[split.others].sum()) if left_decode else 0
+        why = left_decode or ""
+        return BatchPlan(next(iter(left)), left=left, left_decode=why, decode_tokens=tokens)
     if not split.tokens and left_decode is None:  # without prefill the parent has its own path
         return None
     if split.tokens and why_slower and (why := why_slower(split.longest)):

@@ -51,7 +51,7 @@ class RowSplit:
 
     @property
     def left_by_decode(self) -> Mapping[str, int]:
-        """Prefill tokens of the parent's rows if HK's decode computes the speculative ones."""
+        """`left` without speculative rows, which belong to decode if that is a route."""
         return {why: tokens for why, tokens in self.left.items() if why != SPECULATIVE}
 
 

@@ -17,7 +17,7 @@ BATCH_FIELDS = (
     "forward_mode, batch_size, input_ids, req_pool_indices, seq_lens, seq_lens_cpu, seq_lens_sum, "
     "positions, out_cache_loc, encoder_lens, extend_num_tokens, extend_start_loc, "
     "extend_prefix_lens, extend_seq_lens, extend_seq_lens_cpu, extend_prefix_lens_cpu, "
-    "multi_item_delimiter_indices, attn_cp_metadata, tbo_parent_token_range"
+    "multi_item_delimiter_indices, attn_cp_metadata, tbo_parent_token_range, spec_info"
 )
 FORWARD = "forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache)"
 FORWARD_DECODE = "forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache)"
@@ -30,6 +30,7 @@ SET_KV_BUFFER = "set_kv_buffer(self, layer, loc_info, cache_k, cache_v, k_scale,
 
 ATTENTION = {
     "sglang.srt.arg_groups.overrides": ("declare_resolution(server_args, source)",),
+    "sglang.srt.runtime_context": ("max_speculative_num_draft_tokens()",),
     "sglang.srt.server_args": ("ServerArgs has prefill_attention_backend, attention_backend",),
     "sglang.srt.layers.attention.attention_registry": (
         "register_attention_backend(name)",

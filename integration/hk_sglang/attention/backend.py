@@ -1,7 +1,7 @@
 """The wrapper of a parent backend: HK computes prefill and decode, the parent everything else.
 
 The backend that SGLang's factory made keeps its state, and becomes an instance of a subclass of its
-own class. Speculation and all other methods stay the parent's, except those named here.
+own class. All other methods stay the parent's, except those named here.
 """
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ def wrapper_of(parent: Any) -> Any:
             with self.hk.planned(forward_batch, replays=not in_capture):
                 super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
 
-        def init_cuda_graph_state(self, max_bs: int, *args: Any, **named: Any) -> None:
-            super().init_cuda_graph_state(max_bs, *args, **named)
-            self.hk.allocate_graphs(max_bs)
+        def init_cuda_graph_state(
+            self, max_bs: int, max_num_tokens: int, *args: Any, **named: Any
+        ) -> None:
+            super().init_cuda_graph_state(max_bs, max_num_tokens, *args, **named)
+            self.hk.allocate_graphs(max_bs, max_num_tokens)
 
         forward_extend = _forward(parent, "forward_extend")
         forward_decode = _forward(parent, "forward_decode")

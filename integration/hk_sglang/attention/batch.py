@@ -15,12 +15,12 @@ import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
 from hk_backend.engine.batch_plan import Batch, BatchPlan, left_whole, plan_batch
-from hk_backend.engine.rows import Selection
+from hk_backend.engine.rows import SPECULATIVE, Selection
 from hk_backend.terms.attention_step import AttentionStep
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
-    ForwardMode.TARGET_VERIFY: "speculative verification",
+    ForwardMode.TARGET_VERIFY: SPECULATIVE,
     ForwardMode.DRAFT_EXTEND_V2: "drafting",
     ForwardMode.SPLIT_PREFILL: "prefill split over layers",
     ForwardMode.DLLM_EXTEND: "diffusion",
@@ -73,9 +73,9 @@ def plan_forward_batch(
         return None
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
     window_step = window_slots = window_decode = None
-    if plan.step is not None and to_window is not None:
+    if to_window is not None and (plan.step is not None or plan.decode is not None):
         window_slots = to_window(batch.out_cache_loc)
-        if plan.reads_cache and plan.mine is not None:
+        if plan.reads_cache and plan.step is not None and plan.mine is not None:
             table = pages.numbers(to_window(pages.slots_of(plan.mine)))
             window_step = plan.step.with_block_table(table)
         if plan.decode is not None and plan.others is not None:

@@ -1,14 +1,15 @@
 """Plans batches of decode rows: eager ones, and those that a graph records and replays.
 
-A captured launch reads the same memory at each replay. So the rows of graphs lie in buffers of
-HK's own, which SGLang's call before each replay fills. Only as many pages are copied as the longest
-request has.
+A row has one query token, or one and its drafts (TARGET_VERIFY), which a chain lets see each other
+as tokens of a prompt do. A captured launch reads the same memory at each replay. So the rows of
+graphs lie in buffers of HK's own, which SGLang's call before each replay fills. Only as many pages
+are copied as the longest request has.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +17,16 @@ import torch
 from hk_backend.engine.batch_plan import Batch, plan_capture, plan_decode
 from hk_sglang.attention.batch import PlannedBatch, page_slots
 
+Keys = TypeVar("Keys", int, torch.Tensor)
+
 
 def refuse_decode(batch: Any) -> str:
     """Reason why only the parent can compute a batch of decode rows; empty if HK may."""
-    if getattr(batch, "spec_info", None) is not None:
+    drafts = getattr(batch, "spec_info", None)
+    if batch.forward_mode.is_target_verify():
+        if why := refuse_drafts(drafts):
+            return why
+    elif drafts is not None:
         return "drafting"
     if getattr(batch, "encoder_lens", None) is not None:
         return "an encoder's tokens in front of the prompt"
@@ -30,18 +37,49 @@ def refuse_decode(batch: Any) -> str:
     return ""
 
 
+def refuse_drafts(drafts: Any) -> str:
+    """Reason why HK does not verify a batch's drafts, its `spec_info`; empty if HK may.
+
+    The mask of a tree lies on the device. EAGLE's drafts are a chain with `topk` 1, DFLASH's always
+    are (dflash_info.py), and NGRAM's may branch whatever `topk` is (`tree_topk` in ngram_info.py).
+    """
+    if getattr(drafts, "tree_topk", 1) != 1:
+        return "a tree of drafts"
+    if getattr(drafts, "topk", None) != 1:
+        return f"drafts of {type(drafts).__name__}"
+    if getattr(drafts, "ragged_verify_layout", None) is not None:
+        return "adaptive verification"
+    return ""
+
+
+def query_tokens(batch: Any) -> int:
+    """Query tokens of each row of a batch that `refuse_decode` lets pass."""
+    return int(batch.spec_info.draft_token_num) if batch.forward_mode.is_target_verify() else 1
+
+
+def all_keys(batch: Any, seq_lens: Keys, tokens: int) -> Keys:
+    """Keys of each row with `tokens` query tokens, by SGLang's `seq_lens`.
+
+    SGLang does not count those of a row that verifies drafts (`_apply_cuda_graph_metadata` in
+    aiter_backend.py). On the host some of its workers do, which makes a bound of the result.
+    """
+    return seq_lens + tokens if batch.forward_mode.is_target_verify() else seq_lens
+
+
 @dataclass(frozen=True, eq=False)
 class GraphRows:
     """Memory for the rows of captured decode batches.
 
     Args:
-        seq_lens: int32 `[most requests]`.
+        tokens: query tokens of each row.
+        seq_lens: int32 `[most requests]`, all keys of each row.
         block_table: int32 `[most requests, most pages of a request]`.
         starts: int32 `[most requests + 1]`, the first token of each row.
         window_table: `block_table` of the pool of sliding-window layers; None: there is none.
-        window_slots: int64 `[most requests]`, the slots that these layers write.
+        window_slots: int64 `[most requests * tokens]`, the slots that these layers write.
     """
 
+    tokens: int
     seq_lens: torch.Tensor
     block_table: torch.Tensor
     starts: torch.Tensor
@@ -49,14 +87,17 @@ class GraphRows:
     window_slots: torch.Tensor
 
     @classmethod
-    def of(cls, requests: int, pages: int, device: torch.device, windows: bool) -> GraphRows:
+    def of(
+        cls, requests: int, tokens: int, pages: int, device: torch.device, windows: bool
+    ) -> GraphRows:
         table = torch.zeros(requests, pages, dtype=torch.int32, device=device)
         return cls(
+            tokens,
             torch.zeros(requests, dtype=torch.int32, device=device),
             table,
-            torch.arange(requests + 1, dtype=torch.int32, device=device),
+            torch.arange(requests + 1, dtype=torch.int32, device=device) * tokens,
             torch.zeros_like(table) if windows else None,
-            torch.zeros(requests, dtype=torch.int64, device=device),
+            torch.zeros(requests * tokens, dtype=torch.int64, device=device),
         )
 
 
@@ -73,89 +114,103 @@ class DecodeBatches:
         self._graph: GraphRows | None = None
         self._captured: set[int] = set()
 
-    def allocate(self, requests: int) -> None:
-        """Allocates the memory for captured batches of up to `requests` rows."""
+    def allocate(self, requests: int, tokens: int) -> None:
+        """Allocates the memory for captured batches of up to `requests` rows of `tokens` tokens."""
         pages = -(-self._req_to_token.shape[1] // self._pool.page_size)
         windows = self._to_window is not None
-        self._graph = GraphRows.of(requests, pages, self._req_to_token.device, windows)
+        self._graph = GraphRows.of(requests, tokens, pages, self._req_to_token.device, windows)
 
-    @property
-    def may_capture(self) -> bool:
-        """Whether there is memory for the rows of graphs."""
-        return self._graph is not None
+    def may_capture(self, tokens: int) -> bool:
+        """Whether there is memory for graphs whose rows have `tokens` query tokens."""
+        return self._graph is not None and self._graph.tokens == tokens
 
     def eager(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch whose layers are called by Python."""
-        table, slots = self._pages(batch)
-        plan = plan_decode(self._described(batch, batch.seq_lens, table, None))
+        tokens = query_tokens(batch)
+        seq_lens = all_keys(batch, batch.seq_lens[: batch.batch_size], tokens)
+        table, slots = self._pages(batch, seq_lens, tokens)
+        plan = plan_decode(self._described(batch, seq_lens, table, None, tokens))
         if plan is None or plan.decode is None:
             return None
-        planned = PlannedBatch(batch, plan, batch.batch_size)
+        planned = PlannedBatch(batch, plan, plan.decode_tokens)
         to_window = self._to_window
         if to_window is None:
             return planned
         window = plan.decode.with_block_table(self._numbers(to_window(slots)))
         place = to_window(batch.out_cache_loc)
-        return PlannedBatch(batch, plan, batch.batch_size, None, place, window)
+        return replace(planned, window_slots=place, window_decode=window)
 
     def captured(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch whose launches a graph records."""
         assert self._graph is not None
         rows, graph = batch.batch_size, self._graph
         self.fill(batch)
-        described = self._described(
-            batch, graph.seq_lens[:rows], graph.block_table[:rows], graph.starts[: rows + 1]
-        )
-        plan = plan_capture(described, 1)
+        own = graph.seq_lens[:rows], graph.block_table[:rows], graph.starts[: rows + 1]
+        plan = plan_capture(self._described(batch, *own, graph.tokens), graph.tokens)
         if plan is None:
             return None
         self._captured.add(rows)
+        planned = PlannedBatch(batch, plan, plan.decode_tokens)
         if graph.window_table is None or plan.decode is None:
-            return PlannedBatch(batch, plan, rows)
+            return planned
         window = plan.decode.with_block_table(graph.window_table[:rows])
-        return PlannedBatch(batch, plan, rows, None, graph.window_slots[:rows], window)
+        place = graph.window_slots[: plan.decode_tokens]
+        return replace(planned, window_slots=place, window_decode=window)
 
     def is_captured(self, requests: int) -> bool:
         """Whether a graph of `requests` rows has HK's launches."""
         return requests in self._captured
 
     def fill(self, batch: Any) -> None:
-        """Writes a batch's rows to the memory that captured launches read."""
+        """Writes a batch's rows to the memory that captured launches read.
+
+        The batch may be without drafts, if a rank replays a graph for others' sake.
+        """
         assert self._graph is not None
-        table, slots = self._pages(batch)
+        tokens = self._graph.tokens
+        seq_lens = all_keys(batch, batch.seq_lens[: batch.batch_size], tokens)
+        table, slots = self._pages(batch, seq_lens, tokens)
         rows, pages = table.shape
-        self._graph.seq_lens[:rows].copy_(batch.seq_lens[:rows])
+        self._graph.seq_lens[:rows].copy_(seq_lens)
         self._graph.block_table[:rows, :pages].copy_(table)
         if self._graph.window_table is not None:
             window = self._numbers(self._to_window(slots))
             self._graph.window_table[:rows, :pages].copy_(window)
             new = batch.out_cache_loc  # without the rows of padding, which write to slot 0
-            self._graph.window_slots[:rows].zero_()[: len(new)].copy_(self._to_window(new))
+            place = self._graph.window_slots[: rows * tokens].zero_()
+            place[: len(new)].copy_(self._to_window(new))
 
     @property
     def _to_window(self) -> Any:
         return getattr(self._pool, "translate_loc_from_full_to_swa", None)
 
-    def _pages(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pages(
+        self, batch: Any, seq_lens: torch.Tensor, tokens: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Page numbers of a batch's rows, int32 `[rows, pages]`, and a slot in each.
 
         Behind a row's last key, slots of one page each are whatever the table holds.
+
+        Args:
+            seq_lens: `[rows]`, all keys of each row.
+            tokens: query tokens of each row.
         """
-        rows, longest = batch.batch_size, self._longest(batch)
-        requests = batch.req_pool_indices[:rows]
+        longest = self._longest(batch, tokens)
+        requests = batch.req_pool_indices[: batch.batch_size]
         if self._pool.page_size == 1 and self._to_window is None:  # the table is what HK reads
             slots = self._req_to_token[:, :longest].index_select(0, requests)
             return slots, slots
-        slots = page_slots(
-            requests, self._req_to_token, batch.seq_lens[:rows], self._pool.page_size, longest
-        )
+        slots = page_slots(requests, self._req_to_token, seq_lens, self._pool.page_size, longest)
         return self._numbers(slots), slots
 
-    def _longest(self, batch: Any) -> int:
+    def _longest(self, batch: Any, tokens: int) -> int:
         """Most keys of a row, as far as the host knows: before a replay it may not."""
-        if batch.seq_lens_cpu is None:
-            return getattr(batch, "max_seq_len_host", None) or self._req_to_token.shape[1]
-        return max(int(batch.seq_lens_cpu[: batch.batch_size].max()), 1)
+        most = int(self._req_to_token.shape[1])
+        if batch.seq_lens_cpu is not None:
+            known = int(batch.seq_lens_cpu[: batch.batch_size].max())
+        else:
+            known = getattr(batch, "max_seq_len_host", None) or most
+        return min(max(all_keys(batch, known, tokens), 1), most)
 
     def _numbers(self, slots: torch.Tensor) -> torch.Tensor:
         numbers: torch.Tensor = (slots // self._pool.page_size).int()
@@ -163,13 +218,17 @@ class DecodeBatches:
 
     @staticmethod
     def _described(
-        batch: Any, seq_lens: torch.Tensor, table: torch.Tensor, starts: torch.Tensor | None
+        batch: Any,
+        seq_lens: torch.Tensor,
+        table: torch.Tensor,
+        starts: torch.Tensor | None,
+        tokens: int,
     ) -> Batch:
         rows = batch.batch_size
         return Batch(
-            np.arange(rows + 1, dtype=np.int32),
-            batch.seq_lens_cpu[:rows].numpy(),
-            seq_lens[:rows],
+            np.arange(rows + 1, dtype=np.int32) * tokens,
+            all_keys(batch, batch.seq_lens_cpu[:rows], tokens).numpy(),
+            seq_lens,
             lambda selected, longest: selected.of_rows(table),
             starts,
         )

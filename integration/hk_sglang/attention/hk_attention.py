@@ -28,6 +28,7 @@ from hk_sglang.attention.layers import ServedLayers, layers_of
 from hk_sglang.attention.parents import PARENTS
 from hk_sglang.attention.planner import Planner
 from hk_sglang.attention.pools import Caches
+from hk_sglang.attention.server import query_tokens
 
 logger = loggers.of("sglang", "attention")
 
@@ -67,7 +68,7 @@ class HKAttention:
         self.cache = Caches(self._pool, parent, runner.dtype)
         device_type = torch.device(runner.device).type
         known = self.cache, runner.dtype, device_type, self._evidence
-        self._layers = ServedLayers(*known, decode_refusal)
+        self._layers = ServedLayers(*known, decode_refusal, query_tokens())
         reads_back = parent.reads_fresh_back and self.cache.narrowed
         self._planner = Planner(backend, self._layers, self._evidence, reads_back)
         with self._evidence.loading() if self._evidence else nullcontext():
@@ -76,9 +77,9 @@ class HKAttention:
         self._layers.log(name, parent)
         self._planner.decode = self._layers.decode_rows()
 
-    def allocate_graphs(self, requests: int) -> None:
-        """Allocates memory for graphs of up to `requests` decode rows."""
-        self._planner.allocate_graphs(requests)
+    def allocate_graphs(self, requests: int, tokens: int) -> None:
+        """Allocates memory for graphs of up to `requests` decode rows, with `tokens` in all."""
+        self._planner.allocate_graphs(requests, tokens)
 
     # -- per batch
 
@@ -124,7 +125,7 @@ class HKAttention:
         save_kv_cache: bool,
         extra: dict[str, Any],
     ) -> torch.Tensor | None:
-        """Computes a layer's extend or decode, in the shape of `q`; None if the parent has to.
+        """Computes a layer's call, in the shape of `q`; None if the parent has to.
 
         Args:
             q: `[tokens, num_heads * head_size]`.
@@ -190,7 +191,8 @@ class HKAttention:
             return "queries or keys of other tokens than the batch's"
         if q.dtype is not self._dtype or k.dtype is not self._dtype:
             return f"query in {q.dtype}, keys in {k.dtype}"
-        if getattr(self._backend.forward_metadata, "custom_mask", None) is not None:
+        masked = getattr(self._backend.forward_metadata, "custom_mask", None) is not None
+        if masked and not planned.batch.forward_mode.is_target_verify():  # a chain's is causal
             return "a mask of the model's own"
         if not extra:
             return ""

@@ -12,7 +12,7 @@ from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
-from hk_backend.engine.attention import DECODE, AttentionRoute, ask
+from hk_backend.engine.attention import DECODE, MOST_QUERY_TOKENS, AttentionRoute, ask
 from hk_backend.engine.decode_rows import DecodeRows
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.sinks import FloatSinks
@@ -82,6 +82,7 @@ class ServedLayers(dict[Any, ServedLayer]):
         device_type: torch's device type, `cuda` on ROCm.
         evidence: decides who computes a layer; None: HK does wherever it can.
         decode_refusal: reason why the parent computes decode in any case; empty if there is none.
+        query_tokens: most query tokens of a decode row: one and its drafts.
     """
 
     def __init__(
@@ -91,9 +92,11 @@ class ServedLayers(dict[Any, ServedLayer]):
         device_type: str,
         evidence: Evidence | None,
         decode_refusal: str = "",
+        query_tokens: int = 1,
     ) -> None:
         super().__init__()
         self._decode_refusal = decode_refusal
+        self._query_tokens = min(query_tokens, MOST_QUERY_TOKENS)
         self._cache, self._evidence = cache, evidence
         self._dtype, self._device_type = dtype, device_type
 
@@ -116,7 +119,9 @@ class ServedLayers(dict[Any, ServedLayer]):
 
         All ranks take the answers of rank 0, before each considers what it finds itself.
         """
-        request = decode_request(served.request, self._cache.pool, layer.layer_id)
+        request = decode_request(
+            served.request, self._cache.pool, layer.layer_id, self._query_tokens
+        )
         served.decode_request = request
         why = self._decode_refusal or served.cache_refusal or ask(request).why
         if self._evidence:
@@ -137,7 +142,7 @@ class ServedLayers(dict[Any, ServedLayer]):
         if why:
             return None
         decisions = [each for layer in self.values() for each in layer.decode_decisions]
-        return DecodeRows(decisions, 1)
+        return DecodeRows(decisions, self._query_tokens)
 
     def cache_refusal(self) -> str:
         """Reason why HK cannot read the cache of a layer that it serves; empty if it can."""
@@ -235,9 +240,12 @@ def cache_verdict(request: AttentionRequest, pool: Any, layer_id: int) -> Verdic
     return ask(replace(request, **cache_facts(pool, layer_id)))
 
 
-def decode_request(request: AttentionRequest, pool: Any, layer_id: int) -> DecodeRequest:
-    """The request for the decode of a layer over its pool."""
-    return DecodeRequest(**asdict(request) | cache_facts(pool, layer_id))
+def decode_request(
+    request: AttentionRequest, pool: Any, layer_id: int, query_tokens: int
+) -> DecodeRequest:
+    """The request for the decode of a layer over its pool, of rows of up to `query_tokens`."""
+    facts = asdict(request) | cache_facts(pool, layer_id)
+    return DecodeRequest(**facts, max_query_len=query_tokens)
 
 
 def cache_facts(pool: Any, layer_id: int) -> dict[str, Any]:

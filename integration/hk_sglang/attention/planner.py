@@ -7,13 +7,14 @@ from typing import Any
 
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
+from hk_backend.config import get_config
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, ROUTE, survive
 from hk_backend.engine.batch_plan import BatchPlan
 from hk_backend.engine.decode_rows import DecodeRows
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import PlannedBatch, plan_forward_batch
-from hk_sglang.attention.decode import DecodeBatches, refuse_decode
+from hk_sglang.attention.decode import DecodeBatches, query_tokens, refuse_decode
 from hk_sglang.attention.evidence import Evidence
 from hk_sglang.attention.layers import ServedLayers
 from hk_sglang.attention.parent_rows import parent_rows
@@ -46,10 +47,10 @@ class Planner:
         self._decode_batches = DecodeBatches(self._pool, self._req_to_token)
         self.decode: DecodeRows | None = None
 
-    def allocate_graphs(self, requests: int) -> None:
-        """Allocates memory for graphs of up to `requests` decode rows."""
+    def allocate_graphs(self, requests: int, tokens: int) -> None:
+        """Allocates memory for graphs of up to `requests` decode rows, with `tokens` in all."""
         if self.decode is not None:
-            self._decode_batches.allocate(requests)
+            self._decode_batches.allocate(requests, tokens // requests)
 
     def refill(self, batch: Any) -> None:
         """Writes the rows of a batch, whose graph is replayed next, to the memory of graphs.
@@ -57,9 +58,7 @@ class Planner:
         Raises:
             Exception: they could not be written. The graph must not be replayed with other rows.
         """
-        if not batch.forward_mode.is_decode():
-            return
-        if not self._decode_batches.is_captured(batch.batch_size):
+        if not decodes(batch) or not self._decode_batches.is_captured(batch.batch_size):
             return
         try:
             self._decode_batches.fill(batch)
@@ -71,20 +70,18 @@ class Planner:
         """Plans a batch; None if HK has nothing to do with it."""
         if get_is_capture_mode():
             return self._plan_capture(batch) or PlannedBatch(batch, CAPTURE)
+        ours = decodes(batch)
         try:
-            if batch.forward_mode.is_decode():
-                return self._plan_decode(batch)
-            return self._plan_prefill(batch)
+            return self._plan_decode(batch) if ours else self._plan_prefill(batch)
         except Exception as error:
-            if batch.forward_mode.is_decode():
+            if ours:
                 survive(logger, error, DECODE)
                 return None
             return PlannedBatch(batch, BatchPlan(survive(logger, error)))
 
     def rehearsed(self, batch: Any) -> PlannedBatch | None:
         """Plans a contest's batch, which HK computes in any case."""
-        decodes = batch.forward_mode.is_decode()
-        return self._decode_batches.eager(batch) if decodes else self.plan(batch)
+        return self._decode_batches.eager(batch) if decodes(batch) else self.plan(batch)
 
     def _plan_prefill(self, batch: Any) -> PlannedBatch | None:
         serves = self._layers.serves()
@@ -109,21 +106,37 @@ class Planner:
 
     def _plan_decode(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch of decode rows; None if the parent computes it, and nothing is counted."""
-        if self.decode is None or refuse_decode(batch):
+        if self.decode is None:
             return None
-        if why := self.decode.why_not(batch.batch_size, 1):
-            rows = batch.batch_size
-            return PlannedBatch(batch, BatchPlan(left_decode=why, decode_tokens=rows), rows)
+        refusal, verifies = refuse_decode(batch), batch.forward_mode.is_target_verify()
+        if refusal and not verifies:
+            return None
+        if why := refusal or self.decode.why_not(batch.batch_size, query_tokens(batch)):
+            tokens = len(batch.input_ids) if verifies else batch.batch_size
+            return PlannedBatch(batch, BatchPlan(left_decode=why, decode_tokens=tokens), tokens)
         return self._decode_batches.eager(batch)
 
     def _plan_capture(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch of decode rows that is captured; None if the graph is the parent's."""
-        if self.decode is None or not batch.forward_mode.is_decode() or refuse_decode(batch):
+        if self.decode is None or not decodes(batch) or refuse_decode(batch):
             return None
+        tokens = query_tokens(batch)
         try:
-            if not self._decode_batches.may_capture or self.decode.why_not(batch.batch_size, 1):
+            may_capture = self._decode_batches.may_capture(tokens)
+            if not may_capture or self.decode.why_not(batch.batch_size, tokens):
                 return None
             return self._decode_batches.captured(batch)
         except Exception as error:
             survive(logger, error, DECODE)
             return None
+
+
+def decodes(batch: Any) -> bool:
+    """Whether the rows of a batch belong to the route of decode, if there is one.
+
+    Rows that verify drafts are those of prefill's route, which leaves them, if decode is no route.
+    """
+    mode = batch.forward_mode
+    if mode.is_target_verify():
+        return DECODE in get_config().backend
+    return bool(mode.is_decode())

@@ -56,14 +56,14 @@ def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Ca
             device="cpu",
             enable_memory_saver=False,
         )
+        longest = max(query + cached for query, cached in rows)
+        tables = SimpleNamespace(req_to_token=torch.zeros(len(rows), longest, dtype=torch.int32))
+        backend: Any = Parent(pool, tables)
+        runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
+        backend.hk = HKAttention(backend, PARENT, runner, measured=False)
+        backend.__class__ = wrapper_of(Parent)
     finally:
         configuration.restore()
-    longest = max(query + cached for query, cached in rows)
-    tables = SimpleNamespace(req_to_token=torch.zeros(len(rows), longest, dtype=torch.int32))
-    backend: Any = Parent(pool, tables)
-    runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
-    backend.hk = HKAttention(backend, PARENT, runner, measured=False)
-    backend.__class__ = wrapper_of(Parent)
     slots = torch.zeros(sum(query for query, _ in rows), dtype=torch.int64)
     decodes = all(query == 1 and cached for query, cached in rows)
     mode = ForwardMode.DECODE if decodes else None

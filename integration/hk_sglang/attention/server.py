@@ -53,3 +53,10 @@ def refuse_execution(runner: Any) -> str:
     if runner.kv_index_translator.is_translating:
         return "a unified memory pool"
     return ""
+
+
+def query_tokens() -> int:
+    """Most query tokens of a decode row in this server: one, and its drafts if there are some."""
+    from sglang.srt.runtime_context import max_speculative_num_draft_tokens
+
+    return max_speculative_num_draft_tokens() or 1

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
+from hk_backend.config import get_config
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, ROUTE, survive
 from hk_backend.engine.batch_plan import (
@@ -88,6 +89,8 @@ class HKBuilder(Parent):  # type: ignore[misc]
             if unreadable
             else rows_of(impls, len(known), kv_cache_spec.block_size, 1 + self._hk_drafts)
         )
+        is_route = not unreadable and DECODE in get_config().backend
+        self._hk_decode_is_left = is_route and self._hk_decode_rows is None
         self._hk_drafting_refusal = refuse_drafting(speculative)
         self._hk_serves = bool(impls)
         self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
@@ -219,6 +222,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
                 self._hk_why_slower,
                 serves=self._hk_serves,
                 why_not_decode=rows.why_not if rows else None,
+                decode_is_left=self._hk_decode_is_left,
             )
         except Exception as error:  # an error in HK must not break the engine
             return left_whole(survive(logger, error), starts)

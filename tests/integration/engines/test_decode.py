@@ -14,18 +14,28 @@ import torch
 
 from hk_backend.engine.decode_rows import REQUESTS
 from hk_backend.engine.evidence import Contest
+from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.ops import attention_decode
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.adapter import PLUGIN, Environment
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_tokens
+from tests.integration.shared.attention.rows import (
+    DECODE,
+    DRAFTS,
+    FRESH,
+    VERIFY,
+    Row,
+    prefill_tokens,
+)
 from tests.integration.shared.evidence import Bench
 
 ATTENTION: AttentionEngine = import_module(f"tests.integration.{PLUGIN}.attention.engine")
 """The tests' access to the engine that is installed in this environment."""
 OPERATOR = "hk_backend.engine.attention.attention_decode"
 ROWS = [DECODE, Row(1, 1), Row(1, 95), DECODE]
+VERIFYING = [VERIFY, Row(VERIFY.query, 1, verifies=True), Row(VERIFY.query, 77, verifies=True)]
+VERIFIED = prefill_tokens(VERIFYING)
 
 pytestmark = pytest.mark.usefixtures("small")
 Routed = Callable[..., RouteCounters]
@@ -173,3 +183,63 @@ def test_a_parent_that_is_faster_everywhere(routed: Routed, bench: Bench) -> Non
     assert (counters.served, counters.layers) == (Tally(0, 0), 0)
     ATTENTION.check(layer, [FRESH])
     assert routes.counters("attention").served == Tally(1, 5)
+
+
+# -- rows that verify drafts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_hk_verifies_drafts(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    counters = routed()
+    layer = ATTENTION.layer(dtype, DRAFTS)
+    ATTENTION.without_parent(monkeypatch)
+    ATTENTION.check(layer, VERIFYING)
+    assert counters.served == Tally(1, VERIFIED)
+    assert not counters.fallbacks
+    assert not routes.counters("attention").fallbacks
+
+
+def test_drafts_count_as_prefills_where_decode_is_no_route(routed: Routed) -> None:
+    counters = routed("attention")
+    ATTENTION.check(ATTENTION.layer(drafts=DRAFTS), VERIFYING)
+    assert not counters.fallbacks
+    fell_back(routes.counters("attention"), SPECULATIVE, VERIFIED)
+
+
+def test_the_number_of_requests_decides_about_drafts(routed: Routed, bench: Bench) -> None:
+    """A step that only verifies drafts is the route's of decode, and no prefill is left."""
+    counters = routed(HK_EVIDENCE="measure")
+    bench.ours = lambda rows: 4.0 if rows == REQUESTS[0] else 1.0
+    layer = ATTENTION.measured(drafts=DRAFTS)
+    ATTENTION.check(layer, VERIFYING[:1])
+    [why] = counters.fallbacks
+    assert why.startswith("faster without HK: decode float32")
+    fell_back(counters, why, VERIFY.query)
+    ATTENTION.check(layer, [VERIFY] * REQUESTS[1])
+    assert counters.served == Tally(1, REQUESTS[1] * VERIFY.query)
+    prefill = routes.counters("attention")
+    assert (prefill.served, dict(prefill.fallbacks)) == (Tally(0, 0), {})
+
+
+def test_drafts_of_a_parent_that_is_faster_everywhere(routed: Routed, bench: Bench) -> None:
+    """Neither route counts the rows, as the layers are counted once with the reason."""
+    counters = routed(HK_EVIDENCE="measure")
+
+    def before(contest: Contest) -> None:
+        bench.ours = lambda rows: 4.0 if contest.rows[0] == REQUESTS[0] else 1.0
+
+    bench.before = before
+    ATTENTION.check(ATTENTION.measured(drafts=DRAFTS), VERIFYING)
+    assert list(counters.layers_left.values()) == [1]
+    assert not counters.fallbacks
+    assert not routes.counters("attention").fallbacks
+
+
+def test_more_drafts_than_the_operator_takes(routed: Routed) -> None:
+    counters = routed()
+    row = Row(18, 30, verifies=True)
+    ATTENTION.check(ATTENTION.layer(drafts=row.query - 1), [row])
+    fell_back(counters, "decode rows of 18 tokens, expected at most 16", row.query)
+    assert not routes.counters("attention").fallbacks

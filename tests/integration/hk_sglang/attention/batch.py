@@ -8,19 +8,24 @@ row by row, over keys that were never in a pool.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from hk_sglang.attention.layers import layers_of
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, ReqToTokenPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
-from sglang.srt.runtime_context import get_server_args
+from sglang.srt.runtime_context import get_context, get_server_args
+from sglang.srt.speculative.eagle_info import EagleVerifyInput
 
 from tests.integration.shared.attention.expected import RowTensors, check_rows, expected_rows
 from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_tokens
@@ -42,7 +47,8 @@ class Server:
     """The part of SGLang's ModelRunner that a backend and its wrapper read; one layer per `layers`.
 
     `layers`: further arguments of each `RadixAttention`. `windows`: indices of layers that keep
-    their keys in a second pool with slots of its own, as hybrid models do.
+    their keys in a second pool with slots of its own, as hybrid models do. `drafts`: those of a
+    row that the server verifies.
     """
 
     layers: Sequence[dict[str, Any]] = ({},)
@@ -55,6 +61,7 @@ class Server:
     head_size: int = HEAD_SIZE
     num_heads: int = NUM_HEADS
     num_kv_heads: int = NUM_KV_HEADS
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         self.model = self._model()
@@ -62,7 +69,10 @@ class Server:
         self.pool = self._pool()
         self.tables = ReqToTokenPool(REQUESTS, LONGEST, "cpu", enable_memory_saver=False)
         self.runner = SimpleNamespace(**{**self._facts(), **self.changes})
-        self.backend: Any = ATTENTION_BACKENDS[self.name](self.runner)
+        flags = {"speculative_num_draft_tokens": 1 + self.drafts} if self.drafts else None
+        context = get_context().override_server_args(device="cpu", **flags) if flags else None
+        with context or nullcontext():
+            self.backend: Any = ATTENTION_BACKENDS[self.name](self.runner)
 
     def _model(self) -> Any:
         model: Any = torch.nn.Module()
@@ -141,7 +151,8 @@ def is_wrapped(backend: Any) -> bool:
 class Batch:
     """Random queries, keys and values of `rows` for each layer; the pool holds the cached ones.
 
-    `template`: rows with as many cached tokens share them, and their pages.
+    `template`: rows with as many cached tokens share them, and their pages. Rows that verify
+    drafts, which are chains, come in batches of their own (TARGET_VERIFY).
     """
 
     def __init__(
@@ -224,6 +235,8 @@ class Batch:
         queries, cached = [row.query for row in rows], [row.cached for row in rows]
         lengths = torch.tensor([row.length for row in rows])
         starts = torch.tensor([sum(queries[:i]) for i in range(len(rows))], dtype=torch.int32)
+        if all(row.verifies for row in rows):
+            return self._verification(torch.cat(slots))
         return ForwardBatch(
             forward_mode=mode,
             batch_size=len(rows),
@@ -241,21 +254,39 @@ class Batch:
             extend_prefix_lens_cpu=cached,
         )
 
+    def _verification(self, slots: torch.Tensor) -> ForwardBatch:
+        """A batch as SGLang's workers make it: lengths are those before the drafts."""
+        [tokens] = {row.query for row in self.rows}
+        lengths = torch.tensor([row.cached for row in self.rows])
+        return ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=len(self.rows),
+            input_ids=torch.zeros(self.num_tokens, dtype=torch.int64),
+            req_pool_indices=self.requests,
+            seq_lens=lengths,
+            seq_lens_cpu=lengths,
+            seq_lens_sum=int(lengths.sum()),
+            out_cache_loc=slots,
+            spec_info=drafts_of(tokens),
+        )
+
     def call(self, index: int = 0, **changes: Any) -> torch.Tensor:
         """Call one layer's forward as RadixAttention does: `[tokens, heads, channels]`."""
         server = self.server
         q, k, v = (torch.cat(t) for t in self._new(index))
         facts = {"q": q.flatten(1), "k": k, "v": v, "forward_batch": self.metadata, **changes}
         layer = server.attention[index]
-        out = server.backend.forward(
-            facts.pop("q"),
-            facts.pop("k"),
-            facts.pop("v"),
-            layer,
-            facts.pop("forward_batch"),
-            facts.pop("save_kv_cache", True),
-            **facts,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            let_it_verify(patch)
+            out = server.backend.forward(
+                facts.pop("q"),
+                facts.pop("k"),
+                facts.pop("v"),
+                layer,
+                facts.pop("forward_batch"),
+                facts.pop("save_kv_cache", True),
+                **facts,
+            )
         return out.view(-1, server.num_heads, server.head_size)
 
     def _new(self, index: int) -> list[list[torch.Tensor]]:
@@ -302,3 +333,26 @@ class Batch:
         ):
             assert torch.equal(buffer[slots], torch.cat(tensors[index]).to(part.dtype))
             assert (buffer[0] == UNWRITTEN).all()
+
+
+def drafts_of(tokens: int, topk: int = 1) -> EagleVerifyInput:
+    """The drafts of a batch, `tokens` with the one before them, in each row: a chain or a tree."""
+    return EagleVerifyInput.create_idle_input(topk, tokens - 1, tokens, "cpu")
+
+
+def let_it_verify(patch: pytest.MonkeyPatch) -> None:
+    """Let `torch_native`, which cannot verify drafts, compute them as prompts' next tokens."""
+    extend = TorchNativeAttnBackend.forward_extend
+
+    @wraps(extend)  # the plugin looks at its parameters
+    def forward_extend(
+        backend: Any, q: Any, k: Any, v: Any, layer: Any, batch: Any, *more: Any, **named: Any
+    ) -> Any:
+        if batch.forward_mode.is_target_verify() and batch.extend_prefix_lens is None:
+            batch, cached = copy(batch), batch.seq_lens
+            tokens = torch.full_like(cached, batch.spec_info.draft_token_num)
+            batch.extend_prefix_lens, batch.extend_seq_lens = cached, tokens
+            batch.seq_lens = cached + tokens
+        return extend(backend, q, k, v, layer, batch, *more, **named)
+
+    patch.setattr(TorchNativeAttnBackend, "forward_extend", forward_extend)

@@ -61,9 +61,9 @@ def routed(backend: str = "attention") -> Iterator[RouteCounters]:
     routes.reset()
 
 
-def layer(dtype: torch.dtype = torch.float32) -> Server:
+def layer(dtype: torch.dtype = torch.float32, drafts: int = 0) -> Server:
     """Make a server with one layer."""
-    return Server(dtype=dtype)
+    return Server(dtype=dtype, drafts=drafts)
 
 
 measured = layer
@@ -76,6 +76,8 @@ def prompt(server: Server, tokens: int, index: int = 0) -> RowTensors:
 
 def check(layer: Server, rows: Sequence[Row], seed: int = 0) -> None:
     mode = "DECODE" if all(row.query == 1 and row.cached for row in rows) else "EXTEND"
+    if all(row.verifies for row in rows):
+        mode = "TARGET_VERIFY"
     Batch(layer, rows, mode, seed).check()
 
 

@@ -39,12 +39,16 @@ def routed(backend: str = "attention") -> Iterator[RouteCounters]:
     routes.reset()
 
 
-def layer(dtype: torch.dtype = torch.float32) -> Layer:
-    return Layer(HK_CPU, dtype)
+def layer(dtype: torch.dtype = torch.float32, drafts: int = 0) -> Layer:
+    return Layer(HK_CPU, dtype, speculating(vllm_config(dtype), drafts))
 
 
-def measured(dtype: torch.dtype = torch.float32) -> Layer:
-    return Layer(HK_CPU, dtype, short_steps(dtype))
+def measured(dtype: torch.dtype = torch.float32, drafts: int = 0) -> Layer:
+    return Layer(HK_CPU, dtype, speculating(short_steps(dtype), drafts))
+
+
+def speculating(config: Any, drafts: int) -> Any:
+    return with_drafts(config, drafts) if drafts else config
 
 
 def short_steps(dtype: torch.dtype = torch.float32) -> Any:

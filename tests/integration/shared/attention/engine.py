@@ -39,11 +39,14 @@ class AttentionEngine(Protocol):
         """Install the routes of HK_BACKEND in this process; returns those of prefill, at zero."""
         ...
 
-    def layer(self, dtype: torch.dtype = torch.float32) -> Any:
-        """An attention layer of the engine in HK's wrapper, and its cache."""
+    def layer(self, dtype: torch.dtype = torch.float32, drafts: int = 0) -> Any:
+        """An attention layer of the engine in HK's wrapper, and its cache.
+
+        Its rows may have `drafts` to verify.
+        """
         ...
 
-    def measured(self, dtype: torch.dtype = torch.float32) -> Any:
+    def measured(self, dtype: torch.dtype = torch.float32, drafts: int = 0) -> Any:
         """A layer like `layer`'s, measured beside its parent with prompts of 32 and 128 tokens."""
         ...
 

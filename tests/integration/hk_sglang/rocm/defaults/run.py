@@ -63,14 +63,12 @@ class EngineBatch(Batch):
 
     def _metadata(self, mode: ForwardMode) -> ForwardBatch:
         batch = super()._metadata(mode)
-        if mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
+        if mode is ForwardMode.DECODE:
             batch.extend_num_tokens = batch.extend_start_loc = None
             batch.extend_seq_lens = batch.extend_prefix_lens = None
             batch.extend_seq_lens_cpu = batch.extend_prefix_lens_cpu = None
         if mode is ForwardMode.TARGET_VERIFY:
             drafts = self.rows[0].query
-            batch.seq_lens = batch.seq_lens_cpu = batch.seq_lens - drafts
-            batch.seq_lens_sum = int(batch.seq_lens.sum())
             batch.spec_info = NgramVerifyInput(custom_mask=self._chains(), draft_token_num=drafts)
         translator = self.server.runner.kv_index_translator
         plan = translator.plan(
