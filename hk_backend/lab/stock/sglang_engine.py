@@ -67,6 +67,7 @@ def install(arch: str = "gfx950") -> TritonGpu:
         import_module(module)
     sglang_attention.import_kernels(arch, [BACKEND])
     _launch_triton()
+    _let_it_draft()
     _fork_schedulers()
     _count_launches(gpu)
     return gpu
@@ -91,6 +92,19 @@ def _launch_triton() -> None:
     type(platform).capabilities = msgspec.structs.replace(
         platform.capabilities, supports_triton=True
     )
+
+
+def _let_it_draft() -> None:
+    """Let SGLang speculate on its platform, with its own Triton kernels for trees of drafts.
+
+    SGLang 0.5.23 launches those on XPUs alone.
+    """
+    platforms: Any = import_module("sglang.srt.platforms")
+    trees: Any = import_module("sglang.kernels.ops.speculative.spec_tree")
+    platform = type(platforms.current_platform)
+    platform.supports_speculative_algorithm = lambda self, algorithm: True
+    platform.supports_speculative_draft_attention_backend = lambda self, *_: True
+    trees._is_xpu = True
 
 
 def _fork_schedulers() -> None:

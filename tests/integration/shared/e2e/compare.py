@@ -82,8 +82,12 @@ def assert_routed(result: ScenarioResult) -> None:
         assert attention["on"], attention["why"]
 
 
-def assert_decoded(result: ScenarioResult) -> None:
-    """Hold that HK computed every decode row; its count must be the scheduler's own."""
+def assert_decoded(result: ScenarioResult, tokens: int = 1) -> None:
+    """Hold that HK computed every decode row; its count must be the scheduler's own.
+
+    Args:
+        tokens: query tokens of each row: one and its drafts.
+    """
     for rank, worker in enumerate(result.rounds[-1].workers):
         decode = worker.routes.get("decode")
         assert decode, f"worker {rank}: HK counted nothing"
@@ -91,9 +95,8 @@ def assert_decoded(result: ScenarioResult) -> None:
         assert (decode["fallbacks"], decode["layers"]) == ({}, worker.layers), decode
         if result.rounds[-1].batches is not None:
             before = result.start[rank].routes.get("decode", {"tokens": 0})["tokens"]
-            scheduled = worker.layers * sum(
-                batch.decodes for item in result.rounds for batch in item.batches or []
-            )
+            rows = sum(batch.decodes for item in result.rounds for batch in item.batches or [])
+            scheduled = worker.layers * rows * tokens
             assert decode["tokens"] - before == scheduled > 0, f"{scheduled}, counted {decode}"
 
 
