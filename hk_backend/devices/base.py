@@ -47,6 +47,12 @@ class Device(Protocol):
     def is_capturing(self) -> bool:
         """Whether launches are now recorded in a graph instead of run. Waits for nothing."""
 
+    def restore(self) -> None:
+        """Restores memory of the device's own, which an engine's sleep may have cleared or filled.
+
+        Captured graphs use it, too. Waits for the device.
+        """
+
     def verdict(self, request: Request) -> Verdict:
         """Whether this device serves a request that the operator's own envelope already admits."""
 

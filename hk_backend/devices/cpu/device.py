@@ -33,6 +33,9 @@ class CpuDevice:
     def is_capturing(self) -> bool:
         return False
 
+    def restore(self) -> None:
+        """Does nothing: no call relies on what an earlier one has left."""
+
     def verdict(self, request: Request) -> Verdict:
         if request.device_type != "cpu":
             return refused(f"tensors on {request.device_type} with the cpu device")

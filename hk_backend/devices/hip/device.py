@@ -75,6 +75,9 @@ class HipDevice:
     def is_capturing(self) -> bool:
         return self.library.is_capturing(self.memory.stream(self.memory.current_index()))
 
+    def restore(self) -> None:
+        self.workspaces.restore()
+
     def verdict(self, request: Request) -> Verdict:
         """Decides from host facts. The first request for a kernel also runs the kernel's
         self-check."""

@@ -61,26 +61,40 @@ class Workspaces:
     def reserve(self, index: int, partial_bytes: int) -> None:
         """Makes room on GPU `index` for launches with `partial_bytes` of sums.
 
-        Called when a weight is packed. Waits for the GPU, and zeroes all counters, as an engine
-        that slept may have lost them. A graph may hold the address of a workspace that is no longer
-        in use.
+        Called when a weight is packed. Waits for the GPU, and zeroes all counters.
         """
         if not partial_bytes:
             return
         stream = self._memory.stream(index)
         with self._lock, self._library.current(index):
-            for (gpu, own), held in self._of.items():
-                if gpu == index:
-                    self._library.synchronise(own)
-                    held.arrived.zero_()
-            spare = [self._spare[index]] if index in self._spare else []
-            for held in (*spare, *self._used):
-                if self._memory.index(held.arrived) == index:
-                    held.arrived.zero_()
+            self._zero(index)
             before = self._of.get((index, stream)), self._spare.get(index)
             self._of[index, stream] = self._grown(before[0], index, partial_bytes)
             self._spare[index] = self._grown(before[1], index, partial_bytes)
             self._library.synchronise(stream)  # other streams will use the new workspaces
+
+    def restore(self) -> None:
+        """Zeroes all counters of all GPUs, as an engine that slept may have lost them.
+
+        Waits for the GPUs. A graph may hold the address of a workspace that is no longer in use.
+        """
+        with self._lock:
+            held = (*self._of.values(), *self._spare.values(), *self._used)
+            for index in {self._memory.index(each.arrived) for each in held}:
+                with self._library.current(index):
+                    self._zero(index)
+                    self._library.synchronise(self._memory.stream(index))
+
+    def _zero(self, index: int) -> None:
+        """Zeroes the counters of a GPU, whose launches have ended, on torch's current stream."""
+        for (gpu, own), held in self._of.items():
+            if gpu == index:
+                self._library.synchronise(own)
+                held.arrived.zero_()
+        spare = [self._spare[index]] if index in self._spare else []
+        for held in (*spare, *self._used):
+            if self._memory.index(held.arrived) == index:
+                held.arrived.zero_()
 
     def of(self, index: int, stream: int, partial_bytes: int) -> Workspace:
         """The workspace of a stream with at least `partial_bytes`.

@@ -33,9 +33,10 @@ def register_attention() -> str:
         return why
     from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 
-    from hk_sglang import serving
+    from hk_sglang import serving, sleeping
 
     serving.install()
+    sleeping.install()
     route_all()
     if hasattr(attention_backend_setup, BUILDER):
         wrap(attention_backend_setup, BUILDER, _build)

@@ -10,7 +10,7 @@ def register_linear() -> str:
 
     if why := why_unknown("SGLang", check_linear()):
         return why
-    from hk_sglang import serving
+    from hk_sglang import serving, sleeping
     from hk_sglang.linear import (
         checkpoints,
         head,
@@ -23,6 +23,6 @@ def register_linear() -> str:
     )
 
     parts = layer, unquantized, head, checkpoints, rotated, quantization, loading
-    for part in (*parts, model, serving):
+    for part in (*parts, model, serving, sleeping):
         part.install()
     return ""

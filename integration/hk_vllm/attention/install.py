@@ -9,6 +9,7 @@ from hk_backend.engine import loggers
 from hk_backend.engine.contract import why_unknown
 from hk_backend.engine.patching import wrap
 from hk_backend.engine.strict import refuse
+from hk_vllm import sleeping
 from hk_vllm.contract import check_engine
 
 logger = loggers.of("vllm", "attention")
@@ -34,6 +35,8 @@ def register_attention() -> str:
 
     register_wrappers(members)
     watch_selection(type(current_platform), members)
+    if current_platform.is_rocm():
+        sleeping.install()
     return ""
 
 

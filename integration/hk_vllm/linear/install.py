@@ -14,6 +14,7 @@ def register_linear() -> str:
         return why
     if not (current_platform.is_cpu() or current_platform.is_rocm()):
         return f"no route for vLLM's platform {current_platform.device_name}"
+    from hk_vllm import sleeping
     from hk_vllm.linear import (
         auto_round,
         checkpoints,
@@ -28,4 +29,6 @@ def register_linear() -> str:
     checkpoint_parts = checkpoints, rotated, auto_round
     for part in (unquantized, kernel_lists, *checkpoint_parts, quantization, loading, model):
         part.install()
+    if current_platform.is_rocm():
+        sleeping.install()
     return ""

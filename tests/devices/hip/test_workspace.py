@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -80,8 +81,11 @@ def test_a_weight_is_loaded_again_after_inference(
     assert not workspaces.of(0, streams[0], KIB).arrived.any()
 
 
+@pytest.mark.parametrize(
+    "zero", [lambda of: of.reserve(0, 2 * KIB), Workspaces.restore], ids=["reserve", "restore"]
+)
 def test_counters_that_only_a_graph_knows_are_zeroed(
-    workspaces: Workspaces, streams: dict[int, int]
+    zero: Callable[[Workspaces], None], workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
     """A graph replays with the workspace of its capture, though a larger one has replaced it."""
     workspaces.reserve(0, KIB)
@@ -90,8 +94,23 @@ def test_counters_that_only_a_graph_knows_are_zeroed(
     others = replaced.arrived, workspaces._spare[0].arrived
     for arrived in others:
         arrived.fill_(3)
-    workspaces.reserve(0, 2 * KIB)
+    zero(workspaces)
     assert not any(arrived.any() for arrived in others)
+
+
+def test_the_counters_of_every_stream_and_gpu_are_restored(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    for index in (0, 1):
+        workspaces = Workspaces(MappedMemory(library, index), library)
+        workspaces.restore()  # nothing has been used yet
+        found = [workspaces.of(index, of, KIB) for of in (streams[index], 0)]
+        with torch.inference_mode():
+            for each in found:
+                each.arrived.fill_(3)
+        workspaces.restore()
+        assert not any(each.arrived.any() for each in found)
+    assert library.current_device() == 0
 
 
 def test_the_spare_one_is_for_a_capture(

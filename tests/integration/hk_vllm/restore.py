@@ -35,8 +35,9 @@ def restored() -> Iterator[None]:
 
 
 def _classes() -> list[Any]:
-    """The classes of vLLM whose methods the linear route changes."""
+    """The classes of vLLM whose methods the routes change."""
     from hk_vllm.linear import checkpoints, loading, model, unquantized
+    from vllm.v1.worker.gpu_worker import Worker
 
     changed = [
         unquantized.UnquantizedLinearMethod,
@@ -47,5 +48,6 @@ def _classes() -> list[Any]:
         loading.ShardedStateLoader,
         loading.TensorizerLoader,
         *checkpoints.METHODS,
+        Worker,
     ]
     return list(dict.fromkeys(changed))

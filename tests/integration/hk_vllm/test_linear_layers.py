@@ -51,6 +51,7 @@ from hk_backend.routing.routes import Tally, routes
 from tests.integration.adapter import Environment
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
+from tests.integration.hk_vllm.sleeper import sleeper
 from tests.integration.shared.linear import heads
 from tests.integration.shared.linear.heads import VOCABULARY, table
 from tests.integration.shared.linear.layers import (
@@ -76,22 +77,11 @@ def test_a_layer_that_slept(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = loaded(linear_layers)
     address = layer.hk_data.data_ptr()
 
-    def lose(level: int) -> None:
+    def lose() -> None:
         for tensor in (*layer.parameters(), *layer.buffers()):
             tensor.zero_()
 
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda: (0, 0))
-    worker = SimpleNamespace(
-        model_runner=SimpleNamespace(model=layer),
-        sleep_mode_backend=SimpleNamespace(suspend=lose, resume=lambda tags: None),
-        vllm_config=SimpleNamespace(model_config=SimpleNamespace(enable_nccl_comm_suspend=False)),
-        get_draft_model=lambda: None,
-        synchronize_device=lambda: None,
-        _save_sleep_parameters=lambda model: None,
-        _sleep_saved_parameters={},
-        _sleep_saved_draft_buffers={},
-    )
+    worker = sleeper(layer, lose, monkeypatch)
     Worker.sleep(worker, 2)
     with pytest.raises(AssertionError):
         assert_computes(layer, torch.cat(weights()))

@@ -116,6 +116,15 @@ def load_plugins(hk_backend: str) -> None:
     vllm.plugins.load_general_plugins()
 
 
+def watches_sleep() -> bool:
+    """Whether HK learns that a worker has its memory back."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    from hk_backend.engine.patching import MARK
+
+    return all(hasattr(getattr(Worker, name), MARK) for name in ("sleep", "discard", "wake_up"))
+
+
 # -- linear layers
 
 KERNELS = ("fp8_linear", "linear_kernel", "kernel", "ocp_mx_linear")
@@ -175,7 +184,7 @@ def main(arch: str, aiter: bool) -> None:
             if hk_backend is not None:
                 load_plugins(hk_backend)
             selected = {f"{layer} / {flag}": select(layer, flag) for layer, flag in CASES}
-            found = answers[phase] = {"selected": selected}
+            found = answers[phase] = {"selected": selected, "watches sleep": watches_sleep()}
             if arch == "gfx950":
                 found |= {"lists": lists(), "layers": layers()}
     json.dump(answers, sys.stdout)

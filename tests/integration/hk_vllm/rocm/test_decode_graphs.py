@@ -13,15 +13,19 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm import sleeping
 from hk_vllm.attention.lazy_metadata import is_built
+from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend.routing.routes import Tally, routes
 from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Graph
 from tests.integration.adapter import Environment
 from tests.integration.hk_vllm.attention.batch import MAX_BLOCKS, Batch, Layer
+from tests.integration.hk_vllm.restore import restored
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
+from tests.integration.hk_vllm.sleeper import sleeper
 from tests.integration.shared.attention.gpu import emulated_gpu
 from tests.integration.shared.attention.rows import Row
 
@@ -100,6 +104,32 @@ def step(layer: Layer, tokens: int, seed: int) -> Batch:
     return Batch(layer, rows, seed, padding=0)
 
 
+def captured(runner: Runner, device: OnTheHost) -> Graph:
+    """A graph of a padded batch, made as an engine makes it."""
+    layer, stream = runner.layer, device.memory.stream(0)
+    warm_up = step(layer, runner.tokens, 0)
+    runner.forward(layer.builder.build(0, runner.common(warm_up)))
+    device.library.synchronise(stream)
+    metadata = layer.builder.build_for_cudagraph_capture(runner.common(warm_up))
+    runner.forward(metadata)  # as an engine warms a graph up
+    device.library.synchronise(stream)
+    graph = Graph(device.library, stream)
+    with graph.capture():
+        runner.forward(metadata)
+    return graph
+
+
+def replay(graph: Graph, runner: Runner, batch: Batch) -> None:
+    """Replays a graph with the rows of `batch`, and compares the result with the reference."""
+    batch._write([row.length for row in batch.rows])
+    runner.layer.builder.build(0, runner.common(batch))
+    runner.output.fill_(torch.nan)
+    graph.replay()
+    batch.output[:] = runner.output[: batch.num_tokens]
+    batch.check()
+    assert runner.output[batch.num_tokens :].isnan().all(), "padding rows were written"
+
+
 @pytest.mark.parametrize(
     ("parent", "drafts", "replays"),
     [(BY_NAME[name], *rest) for name, *rest in CASES],
@@ -117,26 +147,11 @@ def test_replays(
     environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
     routes.reset()
     layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, drafts=drafts)
-    runner, stream = Runner(layer, 1 + drafts), device.memory.stream(0)
-    warm_up = step(layer, runner.tokens, 0)
-    runner.forward(layer.builder.build(0, runner.common(warm_up)))
-    device.library.synchronise(stream)
-    captured = layer.builder.build_for_cudagraph_capture(runner.common(warm_up))
-    runner.forward(captured)  # as an engine warms a graph up
-    device.library.synchronise(stream)
-    graph = Graph(device.library, stream)
-    with graph.capture():
-        runner.forward(captured)
+    runner = Runner(layer, 1 + drafts)
+    graph = captured(runner, device)
     calls = device.library.launch_calls()
     for seed in range(1, replays + 1):
-        batch = step(layer, runner.tokens, seed)
-        batch._write([row.length for row in batch.rows])
-        layer.builder.build(0, runner.common(batch))
-        runner.output.fill_(torch.nan)
-        graph.replay()
-        batch.output[:] = runner.output[: batch.num_tokens]
-        batch.check()
-        assert runner.output[batch.num_tokens :].isnan().all(), "padding rows were written"
+        replay(graph, runner, step(layer, runner.tokens, seed))
     assert device.library.launch_calls() == calls, "a replay is no launch of HK's"
     counters = routes.counters("decode")
     assert counters.captured == Tally(1, REQUESTS * runner.tokens)
@@ -179,3 +194,43 @@ def test_copies_are_not_captured(
 def capture(layer: Layer, runner: Runner) -> Any:
     common = runner.common(step(layer, 1, 0))
     return layer.builder.build_for_cudagraph_capture(common).hk
+
+
+@pytest.mark.parametrize("parent", [BY_NAME["triton-nhd"]], indirect=True, ids=str)
+def test_a_graph_after_a_sleep(
+    parent: Parent,
+    device: OnTheHost,
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker sleeps, at level 2 or by discarding, and what HK's launches share is lost.
+
+    vLLM may give memory back in two parts. Before the second one, HK's memory may not be mapped.
+    """
+    environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+    runner = Runner(layer, 1)
+    graph, batch = captured(runner, device), Batch(layer, [Row(1, 180)] * REQUESTS, 1, padding=0)
+    replay(graph, runner, batch)
+    [held] = device.workspaces._of.values()
+
+    def lose() -> None:
+        held.arrived.fill_(3)
+        held.partial.fill_(torch.nan)
+
+    with restored():
+        sleeping.install()
+        worker = sleeper(torch.nn.Module(), lose, monkeypatch)
+        Worker.sleep(worker, level=2)
+        with pytest.raises(AssertionError):
+            replay(graph, runner, batch)
+        lose()
+        Worker.wake_up(worker, tags=["kv_cache"])
+        assert held.arrived.all(), "the other part still sleeps"
+        Worker.wake_up(worker, tags=["weights"])
+        replay(graph, runner, batch)
+        Worker.discard(worker, ("weights", "kv_cache"))
+        Worker.wake_up(worker, ["weights"])
+        assert held.arrived.all()
+        Worker.wake_up(worker)
+        replay(graph, runner, batch)

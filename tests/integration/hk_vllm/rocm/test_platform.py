@@ -69,6 +69,13 @@ def test_switched_off_nothing_differs(machine: Machine) -> None:
 
 
 @on_each
+def test_a_worker_s_sleep_is_watched(machine: Machine) -> None:
+    found = found_on(machine)
+    assert not found["off"]["watches sleep"]
+    assert found["on"]["watches sleep"]
+
+
+@on_each
 def test_wrapped_selections_are_the_same_with_hk_on_top(machine: Machine) -> None:
     """HK's class lies over vLLM's choice, with no flag and with each backend's flag.
 
