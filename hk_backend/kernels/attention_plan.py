@@ -13,14 +13,12 @@ shapes with head sizes 64, 128 and 256. For each of these thirty the choice is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from hk_backend.kernels.costs import MOST_PARTIAL_BYTES, Cost, costs
+from hk_backend.kernels.costs import MOST_PARTIAL_BYTES, Cost, costs, of_nearest
 from hk_backend.kernels.masks import ALL_KEYS
-
-T = TypeVar("T")
 
 TILE_KEYS, PART_ROWS = 64, 128
 """Keys in one step of the loop; rows of a workgroup where the keys are split into parts."""
@@ -134,7 +132,7 @@ def choices(
         left = partial_bytes(number * launch.tokens * launch.heads, launch.head_size)
         if left > MOST_PARTIAL_BYTES:
             return
-        own, merge = -(-keys // number), _of_nearest(CLOCK.attention_merge, launch.head_size)
+        own, merge = -(-keys // number), of_nearest(CLOCK.attention_merge, launch.head_size)
         workgroups = launch.workgroups(PART_ROWS, shared=True) * number
         time = _makespan(cost, workgroups, compute_units, own, own)
         time += start + merge.fixed + -(-number // FEW_PARTS) * merge.few_parts
@@ -150,11 +148,7 @@ def partial_bytes(rows: int, head_size: int) -> int:
 
 def cost_of(head_size: int, rows: int) -> Cost:
     """Cost for the nearest head size and number of rows in the table."""
-    return _of_nearest(_of_nearest(CLOCK.attention, head_size), rows)
-
-
-def _of_nearest(numbers: Mapping[int, T], size: int) -> T:
-    return numbers[min(numbers, key=lambda known: abs(known - size))]
+    return of_nearest(of_nearest(CLOCK.attention, head_size), rows)
 
 
 def _makespan(cost: Cost, workgroups: int, compute_units: int, most: int, least: int) -> float:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 COSTS = Path(__file__).with_name("costs.json")
 MOST_PARTIAL_BYTES = 64 << 20
@@ -55,6 +57,28 @@ class MergeCost:
 
 
 @dataclass(frozen=True)
+class DecodeCost:
+    """Times of a decode kernel's workgroups, in microseconds.
+
+    Args:
+        fixed: time of a workgroup apart from its requests.
+        begin: time to begin and end a request, or a part of one.
+        alone: time of a tile of keys where memory is idle.
+        shared: time of a tile on a full GPU, divided by the workgroups that share a CU.
+        crowded: how many times as long a workgroup takes beside another one on its CU, where
+            memory is idle.
+        join: time to join one partial result, which the last workgroup of a request does.
+    """
+
+    fixed: float
+    begin: float
+    alone: float
+    shared: float
+    crowded: float
+    join: float
+
+
+@dataclass(frozen=True)
 class Costs:
     """The timing model's knowledge of one arch.
 
@@ -64,6 +88,7 @@ class Costs:
         read_bytes_per_microsecond: bytes that all CUs together read from memory.
         attention: costs by head size, then by rows of a workgroup; a step is a tile of keys.
         attention_merge: costs by head size.
+        attention_decode: costs by bytes of a stored element, then by head size, then by rows.
         gemm: costs by the kernel's name; a step is one of its tile's depth.
     """
 
@@ -72,6 +97,7 @@ class Costs:
     read_bytes_per_microsecond: float
     attention: Mapping[int, Mapping[int, Cost]]
     attention_merge: Mapping[int, MergeCost]
+    attention_decode: Mapping[int, Mapping[int, Mapping[int, DecodeCost]]]
     gemm: Mapping[str, Cost]
 
 
@@ -80,6 +106,7 @@ def costs(arch: str) -> Costs:
     """The costs of an arch. Raises `KeyError` for one without a table."""
     found: dict[str, Any] = json.loads(COSTS.read_text())[arch]
     attention, merge, gemm = (found.pop(of) for of in ("attention", "attention_merge", "gemm"))
+    decode = found.pop("attention_decode")
     return Costs(
         **found,
         attention={
@@ -87,8 +114,20 @@ def costs(arch: str) -> Costs:
             for head_size, by_rows in attention.items()
         },
         attention_merge={int(head_size): MergeCost(**row) for head_size, row in merge.items()},
+        attention_decode={
+            int(size): {
+                int(head_size): {int(rows): DecodeCost(**row) for rows, row in by_rows.items()}
+                for head_size, by_rows in by_size.items()
+            }
+            for size, by_size in decode.items()
+        },
         gemm={
             kernel: Cost(**{name: value for name, value in row.items() if name != "code"})
             for kernel, row in gemm.items()
         },
     )
+
+
+def of_nearest(numbers: Mapping[int, T], size: int) -> T:
+    """The entry whose number is nearest to `size`."""
+    return numbers[min(numbers, key=lambda known: abs(known - size))]

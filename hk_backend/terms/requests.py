@@ -50,12 +50,14 @@ class DecodeRequest(AttentionRequest):
 
     Args:
         max_query_len: most query tokens of a request.
+        keys: keys of each request of a batch whose time is asked for; 0: unknown.
     """
 
     operator: ClassVar[str] = "attention_decode"
 
     paged: bool = True
     max_query_len: int = 1
+    keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)

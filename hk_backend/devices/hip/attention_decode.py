@@ -15,6 +15,7 @@ from hk_backend.devices.hip.operator import Gpus, HipOperator, Machine, Problem,
 from hk_backend.devices.hip.prepared_attention import can_prepare
 from hk_backend.devices.hip.prepared_decode import PreparedDecode, prepare_decode
 from hk_backend.kernels import Catalogue, Family, KernelEntry, decode_plan
+from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.terms.attention_arguments import AttentionArguments, DecodeArguments
 from hk_backend.terms.requests import DecodeRequest
 from hk_backend.terms.verdict import Verdict, refused
@@ -24,17 +25,8 @@ class AttentionDecode(HipOperator):
     """Kernels for a few query tokens of each request."""
 
     def verdict(self, request: DecodeRequest, kernels: Catalogue, usable: Usable) -> Verdict:
-        found = attention_family.find(request, kernels)
-        if isinstance(found, Verdict):
-            return found
-        rows = request.max_query_len * (request.num_heads // request.num_kv_heads)
-        fitting = _fitting(found, rows)
-        if not fitting:
-            most = found[0].tile.rows
-            return refused(
-                f"{rows} rows of a KV head: the {kernels.arch} kernels have up to {most}"
-            )
-        return usable(self, fitting)
+        found = _family_of(request, kernels)
+        return found if isinstance(found, Verdict) else usable(self, found)
 
     def prepare(self, arguments: DecodeArguments, kernels: Catalogue) -> KernelCall:
         call = attention_launch.prepare(arguments, kernels)
@@ -73,6 +65,18 @@ class AttentionDecode(HipOperator):
         index = gpus.memory.index(arguments.query)
         return prepare_decode(gpus, index, gpus.with_usable(self, call, index), tensors)
 
+    def microseconds(
+        self, request: DecodeRequest, rows: int, kernels: Catalogue, compute_units: int
+    ) -> float:
+        found, tokens = _family_of(request, kernels), request.max_query_len
+        if isinstance(found, Verdict):
+            raise ValueError(found.why)
+        if request.keys < tokens:
+            bad("keys", request.keys, f"{tokens} or more, the keys of each request")
+        kernel, window = found[-1], request.sliding_window or ALL_KEYS
+        tiles = decode_plan.key_tiles(kernel, request.keys, tokens, window)
+        return decode_plan.microseconds(kernel, [tiles] * rows, request.num_kv_heads, compute_units)
+
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
         dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
@@ -86,6 +90,17 @@ class AttentionDecode(HipOperator):
 
 
 OPERATOR = AttentionDecode()
+
+
+def _family_of(request: DecodeRequest, kernels: Catalogue) -> Family | Verdict:
+    """The kernels whose tile holds all rows of a request, the largest first; or the refusal."""
+    found = attention_family.find(request, kernels)
+    if isinstance(found, Verdict):
+        return found
+    rows = request.max_query_len * (request.num_heads // request.num_kv_heads)
+    most = found[0].tile.rows
+    why = f"{rows} rows of a KV head: the {kernels.arch} kernels have up to {most}"
+    return _fitting(found, rows) or refused(why)
 
 
 def _fitting(kernels: Family, rows: int) -> Family:

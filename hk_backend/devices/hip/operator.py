@@ -127,7 +127,9 @@ class HipOperator:
         """Microseconds of the launch for a layer, as timed on this machine or else as planned.
 
         Args:
-            rows: rows of a linear layer, or query tokens of one fresh prompt.
+            rows: rows of a linear layer, query tokens of one fresh prompt, or requests of a decode.
+
+        Raises `ValueError` if no kernel serves the layer, or the request lacks a length.
         """
         raise NotImplementedError
 

@@ -17,6 +17,7 @@
 from hk_backend.engine.evidence.contest import Call, Contest, NoContest, Unserved, prompts_up_to
 from hk_backend.engine.evidence.deciding import MODELLED, decide, requests_run, say_measured
 from hk_backend.engine.evidence.decision import SLOWER, Decision, Kind
+from hk_backend.engine.evidence.modelling import planned
 from hk_backend.engine.evidence.ranks import ALONE, Ranks, ranks_of
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Ranks",
     "Unserved",
     "decide",
+    "planned",
     "prompts_up_to",
     "ranks_of",
     "requests_run",

@@ -2,20 +2,24 @@
 
     modelling.use(clock, "emulated:gfx950")  # by whoever runs the engine's kernels in an emulator
 
-Only attention is modelled. A linear layer's product may be torch's on the CPU, which takes no
-modelled time. Without a clock HK serves the layer.
+Attention is modelled: its prefill and its decode. A linear layer's product may be torch's on the
+CPU, which takes no modelled time. Without a clock HK serves the layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from hk_backend.devices import device_for
+from hk_backend.devices.base import Request
+from hk_backend.engine.attention import DECODE, ROUTE
 from hk_backend.engine.evidence.contest import Call, Contest
 from hk_backend.terms.measurements import Times
 
 Clock = Callable[[Call], float]
 """Returns the modelled microseconds of the engine's kernels in a call; 0: it launched none."""
-OPERATOR = "attention"
+OPERATORS = (ROUTE, DECODE)
 MOST_ROWS = 512
 """Longest prompt that is modelled; longer ones take minutes to trace."""
 
@@ -34,7 +38,7 @@ def forget() -> None:
 
 def has_clock(operator: str, device: str) -> bool:
     """Whether this process can model the engine's side of an operator."""
-    return operator == OPERATOR and device in _clocks
+    return operator in OPERATORS and device in _clocks
 
 
 def modelled(contest: Contest, device: str) -> tuple[tuple[Times, ...], tuple[int, ...]]:
@@ -59,6 +63,12 @@ def modelled(contest: Contest, device: str) -> tuple[tuple[Times, ...], tuple[in
         ours = contest.planned(rows)
         times.append(Times(rows=rows, ours=_rounded(ours), theirs=_rounded(theirs)))
     return tuple(times), contest.rows[len(few) :]
+
+
+def planned(request: Request) -> Callable[[int], float]:
+    """Returns the modelled microseconds of HK's launch for a layer, by its number of rows."""
+    device: Any = device_for(request.device_type)
+    return lambda rows: float(device.microseconds(request, rows))
 
 
 def _rounded(microseconds: float) -> float:

@@ -4,7 +4,8 @@
 
 A kernel's cost follows from the modelled times of a few launches. Their workgroups take few steps
 or many, and have a CU to themselves or share it. Of attention, bf16 kernels over pages stand for
-all others (tests/lab/timing/test_planned_attention.py holds the planner's choices to the model).
+all others (tests/lab/timing/test_planned_attention.py holds the planner's choices to the model,
+test_planned_decode.py its times of decode).
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ from dataclasses import asdict, replace
 
 from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS, partial_bytes
 from hk_backend.kernels.catalogue import Catalogue, catalogue
-from hk_backend.kernels.costs import COSTS, Cost, MergeCost
+from hk_backend.kernels.costs import COSTS, Cost, DecodeCost, MergeCost
+from hk_backend.kernels.decode_plan import BEGIN, resident
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import can_split
-from hk_backend.kernels.masks import NO_MASK
+from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
-from hk_backend.lab.timing.workloads import attention_merge, attention_prefill, gemm
+from hk_backend.lab.timing.workloads import (
+    attention_decode,
+    attention_merge,
+    attention_prefill,
+    gemm,
+)
 
 UNITS = 256
 """Number of compute units of the modelled device."""
@@ -39,6 +46,10 @@ HEADS, KV_HEADS = 64, 8
 """Heads of a request of attention, which has as many workgroups as query heads."""
 FEW_ROWS, MANY_ROWS = (8, 8), (512, 32)
 """Query tokens and heads of merges that are bound by their start, and by memory."""
+FEW_SHARES, PARTS = 8, 64
+"""Workgroups of each of `KV_HEADS` that leave memory idle; those that share one request's keys."""
+IDLE_TILES = 4
+"""Tiles of a request whose begin takes longer than memory does, on a full GPU, too."""
 
 
 def gemm_cost(entry: KernelEntry) -> Cost:
@@ -134,8 +145,54 @@ def merge_cost(entry: KernelEntry) -> MergeCost:
     return MergeCost(round(few - turn, 3), round(turn, 3), float(round(rate, -4)))
 
 
+def decode_cost(entry: KernelEntry) -> DecodeCost:
+    """Modelled cost of one decode kernel, in microseconds."""
+
+    def modelled(requests: int, tiles: int, shares: int, kv_heads: int = KV_HEADS) -> float:
+        keys = [tiles * entry.tile.columns] * requests
+        heads = HEADS // KV_HEADS * kv_heads
+        shape = attention_decode.Shape([1] * requests, keys, heads, kv_heads, shares=shares)
+        found = model.time(trace(attention_decode.launch(entry, shape), threads=1))
+        return float(found.microseconds - found.parameters["launch"])
+
+    few, full, more = FEW_SHARES, resident(entry) * UNITS // KV_HEADS, MANY_TILES - FEW_TILES
+    short, long, both = (
+        modelled(requests, tiles, few)
+        for requests, tiles in ((few, FEW_TILES), (few, MANY_TILES), (2 * few, FEW_TILES))
+    )
+    alone = (long - short) / more
+    begin = both - short - FEW_TILES * alone
+    together = (modelled(full, MANY_TILES, full) - modelled(full, FEW_TILES, full)) / more
+    fixed = short - FEW_TILES * alone - begin
+    one, many = (
+        modelled(2 * shares, IDLE_TILES, shares) - fixed for shares in (UNITS // KV_HEADS, full)
+    )
+    parted = modelled(1, PARTS * FEW_TILES - BEGIN, PARTS, 1) - modelled(1, FEW_TILES, 1, 1)
+    return DecodeCost(
+        fixed=round(fixed, 4),
+        begin=round(begin, 4),
+        alone=round(alone, 5),
+        shared=round(together / resident(entry), 5),
+        crowded=round(many / one, 4),
+        join=round(parted / PARTS, 4),
+    )
+
+
+def decode_costs(kernels: Catalogue) -> dict[int, dict[int, dict[int, object]]]:
+    """The part of the file about decode: costs by a stored element's bytes, head size and rows."""
+    facts = {"dtype": "bf16", "keys": PAGED, "padded": False, "mask": WINDOW}
+    found: dict[int, dict[int, dict[int, object]]] = {}
+    for entry in kernels.families["attention_decode"]:
+        if all(entry.facts[name] == value for name, value in facts.items()):
+            made = decode_cost(entry)
+            print(f"{entry.name}: {made}", file=sys.stderr)
+            by_size = found.setdefault(1 if entry.facts["stored"] == "e4m3" else 2, {})
+            by_size.setdefault(entry.tile.depth, {})[entry.tile.rows] = asdict(made)
+    return found
+
+
 def attention_costs(kernels: Catalogue) -> dict[str, object]:
-    """The parts of the file about attention: costs by head size, and by rows of a workgroup."""
+    """The parts of the file about attention: costs by head size and by rows of a workgroup."""
     facts = {"dtype": "bf16", "stored": "bf16", "keys": PAGED, "padded": False, "mask": NO_MASK}
     family = [
         entry
@@ -151,7 +208,8 @@ def attention_costs(kernels: Catalogue) -> dict[str, object]:
     merge = kernels.families["attention_merge"]
     merges = {entry.tile.depth: entry for entry in merge if entry.facts["dtype"] == "bf16"}
     of_merge = {size: asdict(merge_cost(merges[size])) for size in sorted(merges)}
-    return {"attention": found, "attention_merge": of_merge}
+    decode = decode_costs(kernels)
+    return {"attention": found, "attention_merge": of_merge, "attention_decode": decode}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
-from hk_backend.devices import device_for
-from hk_backend.engine.evidence import Contest, prompts_up_to
-from hk_backend.ops import AttentionRequest
+from hk_backend.engine.evidence import Contest, planned, prompts_up_to
+from hk_backend.ops import AttentionRequest, DecodeRequest
 from hk_sglang.attention.batch import one_batch
 from hk_sglang.limits import batch_tokens
 
@@ -56,29 +55,31 @@ def prefill_contest(
     def batch_of(tokens: int) -> ForwardBatch:
         return batch_in_the_pool([(tokens, 0)], runner)
 
-    def planned(tokens: int) -> float:
-        device: Any = device_for(request.device_type)
-        return float(device.microseconds(request, tokens))
-
     sides = _sides(hk, backend.forward_extend, runner, layer, batch_of)
-    return Contest(prompts_up_to(limit), *sides, planned)
+    return Contest(prompts_up_to(limit), *sides, planned(request))
 
 
 def decode_contest(
-    hk: Attention, backend: Any, runner: Any, layer: Any, keys: int, requests: Sequence[int]
+    hk: Attention,
+    backend: Any,
+    runner: Any,
+    layer: Any,
+    request: DecodeRequest,
+    requests: Sequence[int],
 ) -> Contest:
     """Makes both sides compute the same decode rows in `layer` (see `prefill_contest`).
 
     Args:
-        keys: keys of each request, its new one included.
+        request: the layer, with the keys of each of a batch's requests, their new one included.
         requests: numbers of requests.
     """
+    keys = request.keys
 
     def batch_of(count: int) -> ForwardBatch:
         return batch_in_the_pool([(1, keys - 1)] * count, runner, ForwardMode.DECODE)
 
     sides = _sides(hk, backend.forward_decode, runner, layer, batch_of)
-    return Contest(tuple(requests), *sides)
+    return Contest(tuple(requests), *sides, planned(request))
 
 
 Side = Callable[[int], Callable[[], torch.Tensor]]

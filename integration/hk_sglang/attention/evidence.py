@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from hk_backend.devices import device_for
 from hk_backend.engine.attention import DECODE, ROUTE
 from hk_backend.engine.decode_rows import REQUESTS, batches
 from hk_backend.engine.evidence import Contest, Decision, Kind, Unserved, decide
-from hk_backend.ops import AttentionRequest
+from hk_backend.ops import AttentionRequest, DecodeRequest
 from hk_sglang.attention.contest import (
     REQUEST,
     Attention,
@@ -61,7 +62,7 @@ class Evidence:
         return self._decisions[kind]
 
     def decode_decisions(
-        self, layer: Any, request: AttentionRequest, refusal: str
+        self, layer: Any, request: DecodeRequest, refusal: str
     ) -> tuple[Decision, ...]:
         """The decisions on the decode of `layer`, for each length of requests.
 
@@ -70,9 +71,10 @@ class Evidence:
         """
         pool, found = self._runner.token_to_kv_pool, []
         for keys, requests in self._decode_batches(request):
-            kind = kind_of(request, pool, self._name, keys)
+            timed = replace(request, keys=keys)
+            kind = kind_of(timed, pool, self._name)
             if kind not in self._decode_decisions:
-                contest = partial(self._decode_contest, layer, keys, requests, refusal)
+                contest = partial(self._decode_contest, layer, timed, requests, refusal)
                 self._decode_decisions[kind] = decide(kind, contest, tensor_parallel())
             found.append(self._decode_decisions[kind])
         return tuple(found)
@@ -89,12 +91,12 @@ class Evidence:
         ]
 
     def _decode_contest(
-        self, layer: Any, keys: int, requests: tuple[int, ...], refusal: str
+        self, layer: Any, request: DecodeRequest, requests: tuple[int, ...], refusal: str
     ) -> Contest:
         self._refuse_new_layers()
         if refusal:
             raise Unserved(refusal)
-        return decode_contest(self._hk, self._backend, self._runner, layer, keys, requests)
+        return decode_contest(self._hk, self._backend, self._runner, layer, request, requests)
 
     def why_slower(self, longest: int) -> str:
         """Sets `slower` for a batch whose longest prompt has `longest` tokens.
@@ -118,14 +120,14 @@ class Evidence:
             raise RuntimeError("the model did not have the layer when it was loaded")
 
 
-def kind_of(request: AttentionRequest, pool: Any, parent: str, keys: int = 0) -> Kind:
+def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
     """The kind of a layer that HK could serve.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
         parent: SGLang's name of the backend.
-        keys: keys of each request of decode; 0: the kind is one of prefill.
     """
+    keys = request.keys if isinstance(request, DecodeRequest) else 0
     heads = f"{request.num_heads}/{request.num_kv_heads} heads of {request.head_size}"
     facts = [str(request.dtype).removeprefix("torch."), heads]
     window, cap = request.sliding_window, request.logits_soft_cap

@@ -125,7 +125,7 @@ class ServedLayers(dict[Any, ServedLayer]):
         served.decode_request = request
         why = self._decode_refusal or served.cache_refusal or ask(request).why
         if self._evidence:
-            served.decode_decisions = self._evidence.decode_decisions(layer, served.request, why)
+            served.decode_decisions = self._evidence.decode_decisions(layer, request, why)
         whys = (each.somewhere.why for each in served.decode_decisions)
         served.decode_refusal = why or next(filter(None, whys), "")
 

@@ -28,7 +28,7 @@ from vllm.v1.kv_cache_interface import (
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE, AttentionRoute
-from hk_backend.engine.evidence import Contest, Decision, Kind, decide, prompts_up_to
+from hk_backend.engine.evidence import Contest, Decision, Kind, decide, planned, prompts_up_to
 from hk_backend.terms.attention_step import AttentionStep
 from hk_vllm.attention.batch import one_batch
 from hk_vllm.ranks import tensor_parallel
@@ -73,12 +73,11 @@ def contest(impl: Any, layer: dict[str, Any]) -> Contest:
     prompts = prompts_up_to(largest_step(config))
     parent = Parent(impl, layer, config, prompts[-1])
     inputs = {tokens: tensors(impl, tokens) for tokens in prompts}
-    device: Any = device_for(current_platform.device_type)
     return Contest(
         prompts,
         lambda tokens: ours(impl, inputs[tokens]),
         lambda tokens: parent.call(inputs[tokens], [(tokens, 0)]),
-        lambda tokens: float(device.microseconds(impl._hk_request, tokens)),
+        planned(impl._hk_request),
     )
 
 

@@ -7,7 +7,7 @@ each. Both sides read the same cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import DECODE, MOST_QUERY_TOKENS, AttentionRoute, ask
 from hk_backend.engine.decode_rows import DecodeRows, batches
-from hk_backend.engine.evidence import Contest, Decision, Kind, Unserved, decide
+from hk_backend.engine.evidence import Contest, Decision, Kind, Unserved, decide, planned
 from hk_backend.ops import DecodeRequest
 from hk_backend.routing.metrics import count_layer
 from hk_backend.terms.attention_step import AttentionStep
@@ -115,7 +115,8 @@ def _contest(
     def make() -> Contest:
         parent = Parent(impl, layer, config, requests[-1] * (keys + config.cache_config.block_size))
         form = impl.hk_form_of(parent.builder)
-        verdict = ask(_request(impl, parent.block_size, 1, form))
+        request = _request(impl, parent.block_size, 1, form)
+        verdict = ask(request)
         if not verdict:
             raise Unserved(verdict.why)
         inputs = {count: tensors(impl, count) for count in requests}
@@ -124,6 +125,7 @@ def _contest(
             requests,
             lambda count: _ours(impl, parent, form, inputs[count], keys),
             lambda count: parent.call(inputs[count], rows[count]),
+            planned(replace(request, keys=keys)),
         )
 
     return make

@@ -15,6 +15,7 @@ from hk_backend.devices import DeviceError, always
 from hk_backend.devices.hip.attention_decode import OPERATOR
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import KernelEntry, catalogue, decode_plan
+from hk_backend.kernels.costs import costs
 from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.timing.workloads.attention_decode import FAMILY
 from hk_backend.ops import DecodeRequest, PagedKV, attention_decode
@@ -168,3 +169,49 @@ def test_the_grid_follows_from_the_batch_and_the_gpu() -> None:
     assert decode_plan.shares(kernel, 64, 8, 256) == 64
     assert decode_plan.shares(kernel, 1, 1, 256) == decode_plan.SHARES_OF_A_REQUEST
     assert decode_plan.shares(kernel, 4, 1024, 256) == 1
+
+
+def layer_request(**changes: object) -> DecodeRequest:
+    facts: dict[str, object] = {
+        "device_type": "cpu",
+        "dtype": torch.bfloat16,
+        "num_heads": 32,
+        "num_kv_heads": 8,
+        "head_size": 128,
+        "kv_dtype": torch.bfloat16,
+        "block_size": 16,
+        "cache_layouts": ("B N H D", "B N H D"),
+    }
+    return DecodeRequest(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_the_time_of_a_batch(device: OnTheHost) -> None:
+    """Rows are requests of as many keys each. A window and an FP8 cache leave less to read."""
+    long, short, narrow = (
+        device.microseconds(layer_request(**changes), 64)
+        for changes in (
+            {"keys": 8192},
+            {"keys": 8192, "sliding_window": 512},
+            {"keys": 8192, "kv_dtype": torch.float8_e4m3fn},
+        )
+    )
+    read = 2 * 64 * 8192 * 8 * 128 * 2 / costs("gfx950").read_bytes_per_microsecond
+    assert read < long < 1.1 * read
+    assert short < 0.15 * long
+    assert narrow < 0.6 * long
+    assert device.microseconds(layer_request(keys=8192), 1) < 0.1 * long
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "keys: 0 is not valid on this device: expected 1 or more, the keys of each request"),
+        ({"keys": 3, "max_query_len": 4}, "keys: 3 is not valid on this device: expected 4 or mo"),
+        ({"keys": 64, "max_query_len": 16, "num_heads": 128}, "256 rows of a KV head: the gfx950"),
+        ({"keys": 64, "dtype": torch.float32}, "dtype torch.float32"),
+    ],
+    ids=["no keys", "fewer keys than tokens", "no tile", "no kernel"],
+)
+def test_no_time(device: OnTheHost, changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        device.microseconds(layer_request(**changes), 1)

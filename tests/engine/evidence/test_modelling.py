@@ -61,6 +61,16 @@ def test_a_clock_decides(caplog: pytest.LogCaptureFixture) -> None:
     assert "modelled for 32 rows: HK 3.2 us, TRITON_ATTN 12.3 us" in caplog.text
 
 
+def test_decode_is_decided_alike() -> None:
+    modelling.use(clock, KIND.device)
+    short, long = (replace(KIND, operator="decode", layer=f"{keys} keys") for keys in (512, 4096))
+    assert decide(short, contest).note == "modelled"
+    left = decide(long, lambda: contest(lambda rows: 15.0)).why_not(32)
+    assert left == (
+        "faster without HK: decode 4096 keys: 32 rows: HK 15 us, the engine 12.3 us (modelled)"
+    )
+
+
 def test_the_slower_side_leaves_the_layer() -> None:
     modelling.use(clock, KIND.device)
     found = decide(KIND, lambda: contest(lambda rows: 15.0))

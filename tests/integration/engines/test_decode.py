@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.decode_rows import REQUESTS
-from hk_backend.engine.evidence import Contest
+from hk_backend.engine.evidence import Contest, deciding
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.ops import attention_decode
 from hk_backend.routing.routes import RouteCounters, Tally, routes
@@ -161,6 +162,38 @@ def test_both_sides_compute_the_same(routed: Routed, bench: Bench) -> None:
             assert_close(ours.view_as(theirs).roll(1, -1), theirs)
     assert (counters.served, counters.layers) == (Tally(0, 0), 1)
     assert not counters.fallbacks
+
+
+def test_hk_s_time_is_planned_for_each_batch(
+    routed: Routed, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an emulated GPU the plan of a contest's batch stands for HK's time."""
+    asked = []
+
+    def microseconds(device: Any, request: Any, rows: int) -> float:
+        asked.append((request.operator, getattr(request, "keys", 0), rows))
+        return 1.5
+
+    def before(contest: Contest) -> None:
+        assert contest.planned is not None
+        assert contest.planned(contest.rows[-1]) == 1.5
+
+    monkeypatch.setattr(CpuDevice, "microseconds", microseconds, raising=False)
+    bench.before = before
+    routed(HK_EVIDENCE="measure")
+    ATTENTION.measured()
+    lengths = [
+        int(kind.layer.split()[-2])
+        for kind, _ in deciding.process.known
+        if kind.operator == "decode"
+    ]
+    assert lengths
+    prompt, *batches = asked
+    assert prompt == ("attention_prefill", 0, bench.rows[0][-1])
+    assert batches == [
+        ("attention_decode", keys, rows[-1])
+        for keys, rows in zip(lengths, bench.rows[1:], strict=True)
+    ]
 
 
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:

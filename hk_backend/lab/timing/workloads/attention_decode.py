@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels import decode_plan
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.lab.timing.calibration import MEMORY
 from hk_backend.lab.timing.family import ModelledFamily
 from hk_backend.lab.timing.l2 import Operands
@@ -35,39 +35,8 @@ class Shape(prefill.Shape):
     shares: int = 0
 
 
-FEWEST = 8
-"""Tiles of a share, of which some workgroups have none if there are fewer."""
-BEGIN, JOIN = 2, 0.125
-"""Tiles of keys that take as long as the begin of a request, and as joining a partial result."""
-
-
-class Piece(NamedTuple):
-    """A workgroup's tiles of one request."""
-
-    share: int
-    request: int
-    tiles: int
-    parts: int
-    first_share: int
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it ends a request that others have begun."""
-        return self.parts > 1 and self.share == self.first_share + self.parts - 1
-
-
-def deal(entry: KernelEntry, shape: Shape, shares: int) -> Iterator[Piece]:
-    """The pieces of all workgroups of a KV head, as the kernel deals them."""
-    tiles = np.array([max(-(-keys // entry.tile.columns), 1) for keys in shape.keys])
-    ends = np.cumsum(tiles + BEGIN)
-    used = min(int(ends[-1]) // FEWEST + 1, shares)
-    each, more = divmod(int(ends[-1]), used)
-    begins = np.array([share * each + min(share, more) for share in range(used + 1)])
-    owners = np.searchsorted(begins, np.arange(int(ends[-1])), side="right") - 1
-    for request, (end, count) in enumerate(zip(ends, tiles, strict=True)):
-        found, own = np.unique(owners[end - count : end], return_counts=True)
-        for share, tiles_there in zip(found.tolist(), own.tolist(), strict=True):
-            yield Piece(share, request, tiles_there, len(found), int(found[0]))
+JOIN = 0.125
+"""Tiles of keys that take as long as joining a partial result."""
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
@@ -75,11 +44,14 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     kv_heads = shape.kv_heads
     planned = decode_plan.shares(entry, len(shape.queries), kv_heads, COMPUTE_UNITS)
     shares = shape.shares or planned
-    pieces = list(deal(entry, shape, shares))
+    requests = zip(shape.keys, shape.queries, strict=True)
+    window = shape.window or ALL_KEYS
+    tiles = [decode_plan.key_tiles(entry, keys, tokens, window) for keys, tokens in requests]
+    pieces = list(decode_plan.deal(tiles, shares))
     of_share = np.zeros(shares)
     for piece in pieces:
         joins = JOIN * piece.parts if piece.is_last else 0.0
-        of_share[piece.share] += piece.tiles + BEGIN + joins
+        of_share[piece.share] += piece.tiles + decode_plan.BEGIN + joins
     work = np.repeat(of_share, kv_heads)
     # each sample has another KV head, whose counters make it the last one of the requests it ends
     samples = [first + turn % kv_heads for turn, first in enumerate(spread(work))]
