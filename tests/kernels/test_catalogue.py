@@ -59,6 +59,17 @@ def test_entry(built: Path) -> None:
     assert catalogue("gfx950:sramecc+:xnack-", built).arch == ARCH
 
 
+@pytest.mark.parametrize("kept", [None, 0, 100], ids=["missing", "empty", "cut"])
+def test_line_tables_that_cannot_be_read_are_empty(folder: Path, kept: int | None) -> None:
+    entry = small(folder)
+    data = entry.lines.read_bytes()
+    if kept is None:
+        entry.lines.unlink()
+    else:
+        entry.lines.write_bytes(data[:kept])
+    assert entry.line_tables() == b""
+
+
 def test_unknown_names_list_what_there_is(built: Path) -> None:
     with pytest.raises(CodeObjectError, match="no kernels for 'gfx90a'; arches: gfx950"):
         catalogue("gfx90a", built)
