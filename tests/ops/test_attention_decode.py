@@ -27,6 +27,14 @@ CASES = {
     "float16, pages of one": LLAMA.but(dtype=torch.float16, block_size=1),
     "fp8": LLAMA.but(kv_dtype=torch.float8_e4m3fn, k_scale="per head", v_scale="number"),
     "soft cap": LLAMA.but(head_size=256, logits_soft_cap=20.0),
+    "soft cap, d=64": LLAMA.but(head_size=64, logits_soft_cap=20.0, sinks=True),
+    "soft cap, fp8": LLAMA.but(
+        kv_dtype=torch.float8_e4m3fn, k_scale="number", v_scale="number", logits_soft_cap=20.0
+    ),
+    "alibi": LLAMA.but(alibi=True, sliding_window=90),
+    "d=80": LLAMA.but(head_size=80, sliding_window=40, sinks=True),
+    "d=96, pages of one": LLAMA.but(head_size=96, block_size=1),
+    "d=192, values of 128": LLAMA.but(head_size=192, value_size=128),
     "padding around": LLAMA.but(before=2, after=5),
 }
 

@@ -45,7 +45,27 @@ struct RequestRows {
       : all(scalar(min(WaveRows<true>::of_tokens(dealt.length, group), Shape::kQueryRows))),
         rows(group, Shape::row(wave), clamp_scalar(all - Shape::row(wave), Shape::kWaveRows)),
         first_token(dealt.start + rows.token) {}
+
+  // Keys of a lane's row that come after those of the workgroup.
+  HK_DEVICE i32 keys_behind(const DealtTiles& dealt, Lane lane) const {
+    const i32 ahead = dealt.keys - dealt.length, end = i32(dealt.first_tile + dealt.end);
+    return max(ahead + i32(rows.token + rows.token_of(lane.col)) + 1 - end * Shape::kTileKeys, 0);
+  }
 };
+
+// What scores become. Each lane has a row, of any head.
+template <class Shape, class Source, class Mask>
+HK_DEVICE typename Mask::Logits logits_of_row(const AttentionDecodeArgs& args,
+                                              const Heads<Shape, Source>& heads, i32 wave,
+                                              Lane lane) {
+  f32 slope = 0;
+  if constexpr (Mask::Logits::kSloped) {
+    using Slopes = const __attribute__((address_space(1))) f32*;
+    const u32 head = heads.head + heads.group.divide(Shape::row(wave) + lane.col).rest;
+    if (args.alibi_slopes) slope = ((Slopes)args.alibi_slopes)[head];
+  }
+  return Mask::Logits::of(args, slope, heads.scale.factor);
+}
 
 // Stores the result of a request. If other workgroups have some of its keys, the result goes to the
 // workspace, and the last workgroup to get there joins all and stores the rows.
@@ -58,7 +78,7 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKe
   const RequestRows<Shape> own(dealt, heads.group, wave);
   RowSums sums = attention.softmax.sums();
   const f32 value_factor = args.value_factor * heads.value_scale;
-  const auto logits = Mask::Logits::of(args, 0, heads.scale.factor);
+  const auto logits = logits_of_row<Shape, Source, Mask>(args, heads, wave, lane);
   if (dealt.is_whole()) {
     const u32 head = heads.head + heads.group.divide(Shape::row(wave) + lane.col).rest;
     Epilogue<Shape, typename Mask::Whole>(args, value_factor, sink_of_row(args, head), lds, 0,
@@ -66,6 +86,9 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKe
         .run(attention.output, sums, logits);
     return;
   }
+  // So far biases are by the distance to the part's last key.
+  if constexpr (Mask::Logits::kSloped)
+    sums.maximum -= logits.slope * f32(own.keys_behind(dealt, lane));
   const u32 first = deal.shares.share_of(dealt.before),
             last = deal.shares.share_of(dealt.before + dealt.all - 1);
   const PartialPlaces<Shape> places(args, kv_head);
@@ -131,7 +154,8 @@ HK_DEVICE void attention_decode() {
     const Rows all(heads.group, 0, all_rows);
     const auto tiles = KeyTiles::of<Shape, Source>(visible, all);
     Wave attention({source, keys, values, tiles.first_seen, channels, wave, lane}, shared, wave,
-                   lane, Mask::Logits::of(args, 0, scale.factor), channels.keys);
+                   lane, logits_of_row<Shape, Source, Mask>(args, heads, wave, lane),
+                   channels.keys);
     attention.forget();
     if (tiles.end > tiles.first) {
 #include "key_loop.inc"

@@ -4,13 +4,16 @@
 //   ATTENTION_DECODE(64, 128, Window, paged, tokens);
 #pragma once
 
+#include "biased_rows.hpp"
 #include "decode.hpp"
 #include "kernel.hpp"
 
 namespace hk::attention {
 
 template <class T, int HeadSize, int QueryRows>
-using DecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
+using OneDecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
+template <class T, int HeadSize, int QueryRows>
+using AllDecodeSizes = Padded<OneDecodeSize<T, HeadSize, QueryRows>>;
 
 // Two waves where their registers and the workgroups' LDS allow it: one computes while another
 // begins a request.
@@ -31,28 +34,34 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
 }  // namespace hk::attention
 
 #define ATTENTION_DECODE(D, Rows, Mask, ...) \
-  HK_FOR_EACH(ATTENTION_DECODE_FORM, (D, Rows, Mask), __VA_ARGS__)
+  HK_FOR_EACH(ATTENTION_DECODE_FORM, (OneDecodeSize, d##D, D, Rows, Mask), __VA_ARGS__)
+// The same for all head sizes up to D.
+#define ATTENTION_DECODE_PADDED(D, Rows, Mask, ...) \
+  HK_FOR_EACH(ATTENTION_DECODE_FORM, (AllDecodeSizes, up_to_d##D, D, Rows, Mask), __VA_ARGS__)
+
 #define ATTENTION_DECODE_FORM(line, form) \
   HK_FOR_16_BIT_TYPES(ATTENTION_DECODE_TYPE, form, ATTENTION_FORM_##form(0), ATTENTION_LINE line)
 #define ATTENTION_DECODE_TYPE(...) ATTENTION_DECODE_NAME(__VA_ARGS__)
-#define ATTENTION_DECODE_NAME(T, form, name, Source, bar, D, Rows, Mask) \
-  ATTENTION_DECODE_MASKED(T, D, name, ATTENTION_DECODE_MASK_##Mask, Rows, Source, Decode##Mask)
+#define ATTENTION_DECODE_NAME(T, form, name, Source, bar, Sizes, size, D, Rows, Mask) \
+  ATTENTION_DECODE_MASKED(T, size, name, ATTENTION_DECODE_MASK_##Mask, Rows, Sizes, D, Source, Mask)
 #define ATTENTION_DECODE_MASKED(...) ATTENTION_DECODE_JOINED(__VA_ARGS__)
-#define ATTENTION_DECODE_JOINED(T, D, name, mask, Rows, Source, Mask) \
-  ATTENTION_DECODE_KERNEL(T##_d##D##_##name##mask##_r##Rows, T, Source, D, Rows, Mask)
+#define ATTENTION_DECODE_JOINED(T, size, name, mask, Rows, ...) \
+  ATTENTION_DECODE_KERNEL(T##_##size##_##name##mask##_r##Rows, T, Rows, __VA_ARGS__)
 
 // Masks: the part of a kernel's name.
 #define ATTENTION_DECODE_MASK_Window
 #define ATTENTION_DECODE_MASK_Capped _capped
+#define ATTENTION_DECODE_MASK_Biased _alibi
 
-#define ATTENTION_DECODE_KERNEL(name, T, Source, D, Rows, Mask)                                \
-  using decode_##name##_shape = hk::attention::DecodeSize<hk::T, D, Rows>;                     \
-  HK_KERNEL(decode_##name##_shape::kThreads,                                                   \
-            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape, hk::Source>))           \
-  attention_decode_##name(hk::AttentionDecodeArgs) {                                           \
-    hk::attention::attention_decode<decode_##name##_shape, hk::Source, hk::attention::Mask>(); \
-  }                                                                                            \
-  HK_KERNEL_INFO(                                                                              \
-      attention_decode_##name,                                                                 \
-      hk::attention::decode_info<decode_##name##_shape, hk::Source, hk::attention::Mask>(      \
+#define ATTENTION_DECODE_KERNEL(name, T, Rows, Sizes, D, Source, Mask)                            \
+  using decode_##name##_shape = hk::attention::Sizes<hk::T, D, Rows>;                             \
+  HK_KERNEL(decode_##name##_shape::kThreads,                                                      \
+            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape, hk::Source>))              \
+  attention_decode_##name(hk::AttentionDecodeArgs) {                                              \
+    hk::attention::attention_decode<decode_##name##_shape, hk::Source,                            \
+                                    hk::attention::Decode##Mask>();                               \
+  }                                                                                               \
+  HK_KERNEL_INFO(                                                                                 \
+      attention_decode_##name,                                                                    \
+      hk::attention::decode_info<decode_##name##_shape, hk::Source, hk::attention::Decode##Mask>( \
           {#T, D, {}, {}, {}, false}));

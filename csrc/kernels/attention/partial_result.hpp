@@ -81,8 +81,11 @@ class JoinedRows {
   // `rows`: of the request, whose first token is `token`.
   HK_DEVICE void store(const WaveRows<true>& rows, u32 token) const {
     for (u32 i = __builtin_amdgcn_workitem_id_x(); i < u32(rows.count) * kPieces;
-         i += Shape::kThreads)
-      store_piece(rows, token, i / kPieces, i % kPieces);
+         i += Shape::kThreads) {
+      const u32 piece = i % kPieces;
+      if (Shape::kPadded && i32(piece * 4) >= args.value_size) continue;
+      store_piece(rows, token, i / kPieces, piece);
+    }
   }
 
  private:

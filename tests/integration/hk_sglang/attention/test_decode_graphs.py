@@ -102,11 +102,19 @@ def step(server: Server, seed: int) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("page_size", "drafts", "replays"),
-    [(16, 0, REPLAYS), (1, 0, FEW), (16, DRAFTS, REPLAYS), (1, DRAFTS, FEW)],
+    ("page_size", "head_size", "drafts", "replays"),
+    [
+        (16, 64, 0, REPLAYS),
+        (1, 64, 0, FEW),
+        (16, 64, DRAFTS, REPLAYS),
+        (1, 64, DRAFTS, FEW),
+        (16, 96, 0, FEW),
+        (1, 80, 0, FEW),
+    ],
 )
 def test_replays(
     page_size: int,
+    head_size: int,
     drafts: int,
     replays: int,
     decode: RouteCounters,
@@ -114,7 +122,9 @@ def test_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lengths, page tables and the number of real rows change between replays."""
-    server = Server(dtype=torch.bfloat16, page_size=page_size, drafts=drafts)
+    server = Server(
+        dtype=torch.bfloat16, page_size=page_size, head_size=head_size, drafts=drafts
+    )
     runner, stream = Runner(server), device.memory.stream(0)
     warm_up = step(server, 0)
     warm_up.run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from hk_backend.routing.routes import Tally, routes
 from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Graph
 from tests.integration.adapter import Environment
-from tests.integration.hk_vllm.attention.batch import MAX_BLOCKS, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import MAX_BLOCKS, SHAPE, Batch, Layer, Shape
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
@@ -33,13 +34,42 @@ pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.triton]
 
 REQUESTS, REPLAYS, FEW = 6, 200, 10
 BY_NAME = {parent.name: parent for parent in LAYER_PARENTS}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of layer: its heads, more of vLLM's arguments, and these in the reference's words."""
+
+    name: str = "plain"
+    shape: Shape = SHAPE
+    arguments: dict[str, Any] = field(default_factory=dict)
+    mask: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+PLAIN, SLOPES = Kind(), [0.5, 0.25, 0.125, 0.0625]
+D96 = Kind("d96", replace(SHAPE, head_size=96))
+WINDOW = Kind(
+    "d80 with a window",
+    replace(SHAPE, head_size=80),
+    {"per_layer_sliding_window": 20},
+    {"sliding_window": 20},
+)
+ALIBI = Kind("alibi", SHAPE, {"alibi_slopes": SLOPES}, {"alibi_slopes": torch.tensor(SLOPES)})
+CAP = Kind("cap", SHAPE, {"logits_soft_cap": 2.0}, {"logits_soft_cap": 2.0})
 CASES = [
-    ("rocm-attn", 0, REPLAYS),
-    ("rocm-attn", 2, FEW),
-    ("triton-nhd", 0, FEW),
-    ("aiter-fa-shuffled", 0, FEW),
+    ("rocm-attn", PLAIN, 0, REPLAYS),
+    ("rocm-attn", PLAIN, 2, FEW),
+    ("triton-nhd", PLAIN, 0, FEW),
+    ("aiter-fa-shuffled", PLAIN, 0, FEW),
+    ("rocm-attn", D96, 2, FEW),
+    ("triton-nhd", WINDOW, 0, FEW),
+    ("triton-nhd", ALIBI, 2, FEW),
+    ("triton-nhd", CAP, 0, FEW),
 ]
-"""Parent, drafts of a row, and number of replays."""
+"""Parent, kind of layer, drafts of a row, and number of replays."""
 
 
 @pytest.fixture
@@ -119,25 +149,26 @@ def captured(runner: Runner, device: OnTheHost) -> Graph:
     return graph
 
 
-def replay(graph: Graph, runner: Runner, batch: Batch) -> None:
+def replay(graph: Graph, runner: Runner, batch: Batch, **mask: Any) -> None:
     """Replays a graph with the rows of `batch`, and compares the result with the reference."""
     batch._write([row.length for row in batch.rows])
     runner.layer.builder.build(0, runner.common(batch))
     runner.output.fill_(torch.nan)
     graph.replay()
     batch.output[:] = runner.output[: batch.num_tokens]
-    batch.check()
+    batch.check(**mask)
     assert runner.output[batch.num_tokens :].isnan().all(), "padding rows were written"
 
 
 @pytest.mark.parametrize(
-    ("parent", "drafts", "replays"),
+    ("parent", "kind", "drafts", "replays"),
     [(BY_NAME[name], *rest) for name, *rest in CASES],
     indirect=["parent"],
     ids=str,
 )
 def test_replays(
     parent: Parent,
+    kind: Kind,
     drafts: int,
     replays: int,
     device: OnTheHost,
@@ -146,12 +177,19 @@ def test_replays(
     """Lengths, block tables and the number of real rows change between replays."""
     environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
     routes.reset()
-    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, drafts=drafts)
+    layer = rocm_layer(
+        parent,
+        wrapped=True,
+        dtype=torch.bfloat16,
+        drafts=drafts,
+        shape=kind.shape,
+        **kind.arguments,
+    )
     runner = Runner(layer, 1 + drafts)
     graph = captured(runner, device)
     calls = device.library.launch_calls()
     for seed in range(1, replays + 1):
-        replay(graph, runner, step(layer, runner.tokens, seed))
+        replay(graph, runner, step(layer, runner.tokens, seed), **kind.mask)
     assert device.library.launch_calls() == calls, "a replay is no launch of HK's"
     counters = routes.counters("decode")
     assert counters.captured == Tally(1, REQUESTS * runner.tokens)
