@@ -8,7 +8,8 @@
 //   for each request that has tiles in the share:
 //     its query rows against those tiles          (key_loop.hpp)
 //     if the share has all of its tiles: divide, round, store
-//     else: leave the sums in memory; the last workgroup to do so joins them all, and stores
+//     else: leave the sums in memory; the last of some workgroups to do so joins theirs, and so on
+//       up a tree (join_level.hpp); the last of all stores
 //
 // Choices:
 //   - The host knows no length, so that a captured launch serves any: the grid is as large as the
@@ -16,7 +17,7 @@
 //   - Shares are equal within one tile, whatever the lengths are. A workgroup has several short
 //     requests one after the other, or a part of a long one.
 //   - Sums in memory are float32, of existing rows alone. They are joined in the order of the keys,
-//     so that results do not depend on which workgroup was last.
+//     in groups that depend on lengths alone: results do not depend on which workgroup was last.
 //   - What is needed between requests lies in vector registers (Deal), and the argument is read
 //     again for each: the loop over keys has no scalar register to spare.
 //   - Small tiles, and one wave of two or four that computes for a request with up to 32 rows. The

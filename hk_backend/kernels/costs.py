@@ -67,7 +67,7 @@ class DecodeCost:
         shared: time of a tile on a full GPU, divided by the workgroups that share a CU.
         crowded: how many times as long a workgroup takes beside another one on its CU, where
             memory is idle.
-        join: time to join one partial result, which the last workgroup of a request does.
+        join: time to join the results of one level of a request's tree.
     """
 
     fixed: float

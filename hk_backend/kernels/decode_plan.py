@@ -18,15 +18,24 @@ LDS_BYTES, SIMDS, REGISTERS = 163840, 4, 512
 """LDS of a compute unit of gfx950; its SIMDs; registers of a lane on one of them."""
 REGISTER_BLOCK = 8
 """Registers are allocated in multiples of this."""
-SHARES_OF_A_REQUEST = 128
-"""Most shares of each KV head for every request: joining more takes longer than their keys do."""
 LANES = 64
 FEWEST = 8
 """Tiles of a share, of which some workgroups have none if there are fewer."""
 BEGIN = 2
 """Tiles of keys that the begin of a request counts as, when requests are dealt."""
+FAN = 8
+"""Partial results that a workgroup joins on each level of a long request's tree
+(csrc/kernels/attention/join_level.hpp)."""
 CLOCK = costs("gfx950")
 """The only arch with decode kernels."""
+
+
+class Arrival(NamedTuple):
+    """A workgroup at a counter, the last one to get there if it `joins`."""
+
+    counter: int
+    results: int
+    joins: bool
 
 
 class Piece(NamedTuple):
@@ -38,16 +47,25 @@ class Piece(NamedTuple):
     parts: int
     first_share: int
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it ends a request that others have begun."""
-        return self.parts > 1 and self.share == self.first_share + self.parts - 1
+    def arrivals(self) -> Iterator[Arrival]:
+        """The levels of the tree that its workgroup gets to. The last share of a group joins it."""
+        counters, results, own = self.first_share, self.parts, self.share - self.first_share
+        while results > 1:
+            groups = -(-results // FAN)
+            rest = (results - 1) % FAN + 1
+            last = results - (rest if rest >= FAN // 2 else rest + FAN // 2) if groups > 1 else 0
+            first, group = (last, groups - 1) if own >= last else (own // FAN * FAN, own // FAN)
+            joined = (results if own >= last else min(first + FAN, last)) - first
+            joins = own - first == joined - 1
+            yield Arrival(counters + group, joined, joins)
+            if not joins or groups == 1:
+                return
+            counters, results, own = counters + groups, groups, group
 
 
-def shares(entry: KernelEntry, requests: int, kv_heads: int, compute_units: int) -> int:
+def shares(entry: KernelEntry, kv_heads: int, compute_units: int) -> int:
     """Number of workgroups of each KV head, which share the keys of all requests."""
-    fitting = compute_units * resident(entry) // kv_heads
-    return max(min(fitting, requests * SHARES_OF_A_REQUEST), 1)
+    return max(compute_units * resident(entry) // kv_heads, 1)
 
 
 def resident(entry: KernelEntry) -> int:
@@ -109,10 +127,10 @@ def microseconds(
     Args:
         tiles: tiles of keys of each request, one or more.
     """
-    cost, number = cost_of(entry), shares(entry, len(tiles), kv_heads, compute_units)
+    cost, number = cost_of(entry), shares(entry, kv_heads, compute_units)
     path, read = [0.0] * number, [0] * number
     for piece in deal(tiles, number):
-        joined = piece.parts if piece.is_last else 0
+        joined = sum(arrival.joins for arrival in piece.arrivals())
         path[piece.share] += cost.begin + piece.tiles * cost.alone + joined * cost.join
         read[piece.share] += piece.tiles
     workgroups = [share for share in range(number) for _ in range(kv_heads) if read[share]]

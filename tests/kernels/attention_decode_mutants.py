@@ -18,7 +18,7 @@ CASES = (
     (Case(lengths=((1, 300), (6, 70), (0, 0), (1, 33)), num_heads=16, num_kv_heads=2), 3),
     # more tiles than stages of the rings, joined by one of many
     (Case(lengths=((1, 1500),), num_heads=4, num_kv_heads=1), 5),
-    # more results than are joined at once
+    # a tree of two levels
     (Case(lengths=((1, 12000),), num_heads=4, num_kv_heads=1), 40),
     # no key at all
     (Case(lengths=((1, 0), (2, 40)), num_heads=2), 1),

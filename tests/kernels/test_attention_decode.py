@@ -130,13 +130,19 @@ def test_more_requests_than_lanes(entry: KernelEntry, requests: int) -> None:
         passes(DecodeLaunch(entry, Case(lengths=lengths, num_heads=2), shares))
 
 
-@covered("attention_decode", PAGED, parts=(2, 15, 16, 17, 33))
+@covered("attention_decode", PAGED, parts=(2, 8, 9, 12, 17, 64, 65, 71))
 def test_results_of_many_shares(entry: KernelEntry, parts: int) -> None:
-    """As many as are joined at once, one more, and twice as many and one."""
+    """Trees of one to three levels, whose last groups have the fewest results, and the most.
+
+    Results of neighbouring requests lie beside those of the tree, and none is lost.
+    """
     keys = parts * 9 * entry.tile.columns - 3
-    launch = DecodeLaunch(entry, Case(lengths=((2, keys),), num_heads=2, block_size=64), parts)
-    passes(launch)
-    assert not is_untouched(launch.partial[-launch.partial.numel() // parts :])
+    around = (1, 20 * entry.tile.columns)
+    case = Case(lengths=(around, (2, keys), around), num_heads=4, num_kv_heads=2, block_size=64)
+    launch = DecodeLaunch(entry, case, parts + 4)
+    found = [passes(launch, seed) for seed in range(2)]
+    assert torch.equal(bits(found[0].out), bits(found[1].out))
+    assert not is_untouched(launch.partial[-launch.partial.numel() // launch.shares :])
 
 
 @covered("attention_decode", PAGED, shares=(64,))

@@ -33,7 +33,6 @@ def test_every_tile_has_one_workgroup(tiles: list[int], shares: int) -> None:
         own = [piece for piece in found if piece.request == request]
         assert {piece.parts for piece in own} == {len(own)}
         assert {piece.first_share for piece in own} == {own[0].share}
-        assert [piece.is_last for piece in own] == [False] * (len(own) - 1) + [len(own) > 1]
 
 
 @pytest.mark.parametrize(

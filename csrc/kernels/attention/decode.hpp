@@ -68,7 +68,7 @@ HK_DEVICE typename Mask::Logits logits_of_row(const AttentionDecodeArgs& args,
 }
 
 // Stores the result of a request. If other workgroups have some of its keys, the result goes to the
-// workspace, and the last workgroup to get there joins all and stores the rows.
+// workspace. The last workgroups to get there join results, and the last of all stores the rows.
 template <class Shape, class Source, class Mask>
 HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
                       AttentionWave<Shape, Source, Mask>& attention, u32 share, u32 kv_head,
@@ -94,11 +94,16 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKe
   const PartialPlaces<Shape> places(args, kv_head);
   store_partial<Shape>(places.view(share, dealt.begins()), attention.output, sums, own.rows.count,
                        wave, lane);
-  u32* arrived = args.arrived + first * args.num_kv_heads + kv_head;
-  if (!arrives_last(arrived, last - first + 1, lds, wave, lane)) return;
-  if (wave == 0 && lane.id == 0) *arrived = 0;
-  JoinedRows<Shape, typename Mask::Logits>(args, kv_head, first, last, logits, value_factor)
-      .store(WaveRows<true>(heads.group, 0, own.all), dealt.start);
+  const JoinedRows<Shape, typename Mask::Logits> joined(args, kv_head, first, logits, value_factor);
+  const WaveRows<true> rows(heads.group, 0, own.all);
+  for (JoinLevel level(first, last, share);; level.rise()) {
+    const Results results = level.joined();
+    u32* arrived = args.arrived + level.counter() * args.num_kv_heads + kv_head;
+    if (!arrives_last(arrived, results.count, lds, wave, lane)) return;
+    if (wave == 0 && lane.id == 0) *arrived = 0;
+    joined.store(results, level.is_last(), rows, dealt.start);
+    if (level.is_last()) return;
+  }
 }
 
 template <class Shape, class Source, class Mask>

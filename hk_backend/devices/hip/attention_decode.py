@@ -41,8 +41,7 @@ class AttentionDecode(HipOperator):
     def completed(self, call: KernelCall, machine: Machine) -> KernelCall:
         """The launch of the smallest tile, with as many workgroups as the GPU holds."""
         kernel, kv_heads = call.kernels[-1], call.sizes["num_kv_heads"]
-        requests, units = call.sizes["num_requests"], machine.compute_units
-        shares = decode_plan.shares(kernel, requests, kv_heads, units)
+        shares = decode_plan.shares(kernel, kv_heads, machine.compute_units)
         room = decode_plan.partial_bytes(kernel, shares, kv_heads)
         workspace = machine.workspace(room)
         own = {

@@ -73,7 +73,7 @@ class PreparedDecode:
         if tile is None or step.num_tokens > self.most_tokens:
             return None
         kernel = self.tiles[tile][0]
-        shares = decode_plan.shares(kernel, step.num_requests, self.kv_heads, self.compute_units)
+        shares = decode_plan.shares(kernel, self.kv_heads, self.compute_units)
         room = decode_plan.partial_bytes(kernel, shares, self.kv_heads)
         workspace = self.workspaces.of(self.index, stream, room)
         tensors = {

@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS, partial_bytes
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.costs import COSTS, Cost, DecodeCost, MergeCost
-from hk_backend.kernels.decode_plan import BEGIN, resident
+from hk_backend.kernels.decode_plan import BEGIN, Piece, resident
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.kernels.masks import NO_MASK, WINDOW
@@ -168,13 +168,14 @@ def decode_cost(entry: KernelEntry) -> DecodeCost:
         modelled(2 * shares, IDLE_TILES, shares) - fixed for shares in (UNITS // KV_HEADS, full)
     )
     parted = modelled(1, PARTS * FEW_TILES - BEGIN, PARTS, 1) - modelled(1, FEW_TILES, 1, 1)
+    last = Piece(PARTS - 1, 0, FEW_TILES, PARTS, 0)
     return DecodeCost(
         fixed=round(fixed, 4),
         begin=round(begin, 4),
         alone=round(alone, 5),
         shared=round(together / resident(entry), 5),
         crowded=round(many / one, 4),
-        join=round(parted / PARTS, 4),
+        join=round(parted / sum(each.joins for each in last.arrivals()), 4),
     )
 
 

@@ -158,17 +158,17 @@ def test_all_workgroups_of_a_grid_fit_at_once(kernel: KernelEntry) -> None:
     assert decode_plan.resident(kernel) == found
 
 
-def test_the_grid_follows_from_the_batch_and_the_gpu() -> None:
-    """No length is an argument, and a GPU is filled as far as requests allow."""
+def test_the_grid_follows_from_the_heads_and_the_gpu() -> None:
+    """No length is an argument, and a GPU is filled whatever the batch."""
     kernel = next(
         entry
         for entry in catalogue("gfx950").families["attention_decode"]
         if entry.name == "attention_decode_bf16_d128_paged_r64"
     )
     assert decode_plan.resident(kernel) == 2
-    assert decode_plan.shares(kernel, 64, 8, 256) == 64
-    assert decode_plan.shares(kernel, 1, 1, 256) == decode_plan.SHARES_OF_A_REQUEST
-    assert decode_plan.shares(kernel, 4, 1024, 256) == 1
+    assert decode_plan.shares(kernel, 8, 256) == 64
+    assert decode_plan.shares(kernel, 1, 256) == 512
+    assert decode_plan.shares(kernel, 1024, 256) == 1
 
 
 def layer_request(**changes: object) -> DecodeRequest:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels import decode_plan
+from hk_backend.kernels.decode_plan import Arrival
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.lab.timing.calibration import MEMORY
@@ -35,32 +36,34 @@ class Shape(prefill.Shape):
     shares: int = 0
 
 
-JOIN = 0.125
-"""Tiles of keys that take as long as joining a partial result."""
+JOIN = 4
+"""Tiles of keys that take as long as a level of a request's tree."""
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
-    """Prepares `entry` on `shape`. A request's last share joins what others have left of it."""
+    """Prepares `entry` on `shape`."""
     kv_heads = shape.kv_heads
-    planned = decode_plan.shares(entry, len(shape.queries), kv_heads, COMPUTE_UNITS)
+    planned = decode_plan.shares(entry, kv_heads, COMPUTE_UNITS)
     shares = shape.shares or planned
     requests = zip(shape.keys, shape.queries, strict=True)
     window = shape.window or ALL_KEYS
     tiles = [decode_plan.key_tiles(entry, keys, tokens, window) for keys, tokens in requests]
     pieces = list(decode_plan.deal(tiles, shares))
     of_share = np.zeros(shares)
+    arrivals: list[list[Arrival]] = [[] for _ in range(shares)]
     for piece in pieces:
-        joins = JOIN * piece.parts if piece.is_last else 0.0
-        of_share[piece.share] += piece.tiles + decode_plan.BEGIN + joins
+        own = list(piece.arrivals())
+        arrivals[piece.share] += own
+        joins = sum(each.joins for each in own)
+        of_share[piece.share] += piece.tiles + decode_plan.BEGIN + JOIN * joins
     work = np.repeat(of_share, kv_heads)
-    # each sample has another KV head, whose counters make it the last one of the requests it ends
-    samples = [first + turn % kv_heads for turn, first in enumerate(spread(work))]
+    # each sample has another KV head, at whose counters all others have arrived; they run in order
+    samples = [first + turn % kv_heads for turn, first in enumerate(sorted(spread(work)))]
     arrived: NDArray[np.int32] = buffers.zeros((shares, kv_heads), np.int32)
-    for piece in pieces:
-        for sample in samples:
-            share, head = divmod(sample, kv_heads)
-            if piece.is_last and piece.share == share:
-                arrived[piece.first_share, head] = piece.parts - 1
+    for sample in samples:
+        share, head = divmod(sample, kv_heads)
+        for arrival in arrivals[share]:
+            arrived[arrival.counter, head] += arrival.results * arrival.joins - 1
     seen = {sample // kv_heads for sample in samples}
     filled = {piece.request for piece in pieces if piece.share in seen}
     arrays, numbers = arguments(entry, shape, filled)
