@@ -31,7 +31,8 @@ FIRST_PAIRS, LAST_PAIRS = (bytes.fromhex(digit * 8) for digit in "4e")
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelEntry]:
-    return {entry.name: entry for entry in built(tmp_path_factory.mktemp("candidates"))}
+    folder = tmp_path_factory.mktemp("candidates")
+    return {entry.name: entry for entry in built(folder, "gemm_skinny", "gemm")}
 
 
 @pytest.fixture(params=NAMES)

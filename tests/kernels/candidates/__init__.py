@@ -11,10 +11,12 @@ ARCH = "gfx950"
 FOLDER = Path(__file__).parent
 
 
-def built(root: Path) -> tuple[KernelEntry, ...]:
-    """The candidates of GEMM, compiled in the folder `root` beside the project's headers."""
-    for name, target in (("csrc", build.ROOT / "csrc"), ("kernels", FOLDER)):
-        (root / name).symlink_to(target)
-    output = root / "codeobjects"
-    build.build(ARCH, output / ARCH, compiler.find(), root=root, run=False, folder=Path("kernels"))
-    return tuple(catalogue(ARCH, output).families["gemm"])
+def built(root: Path, name: str, operator: str) -> tuple[KernelEntry, ...]:
+    """The candidates of a source, compiled in the folder `root` beside the project's headers."""
+    for link, target in (("csrc", build.ROOT / "csrc"), ("kernels", FOLDER)):
+        if not (root / link).exists():
+            (root / link).symlink_to(target)
+    output, folder = root / "codeobjects", Path("kernels")
+    only = [folder / f"{name}.hip"]
+    build.build(ARCH, output / ARCH, compiler.find(), only, root, run=False, folder=folder)
+    return tuple(catalogue(ARCH, output).families[operator])

@@ -6,13 +6,14 @@ python -m tests.kernels.candidates
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import trace
 from hk_backend.lab.timing.workloads import gemm
-from tests.kernels.candidates import ARCH, built
+from tests.kernels.candidates import ARCH, built, decode
 
 UNITS = 256
 """Number of compute units of the modelled device."""
@@ -26,25 +27,33 @@ def microseconds(entry: KernelEntry, shape: gemm.Shape) -> float:
     return float(model.time(trace(gemm.launch(entry, shape), threads=1)).microseconds)
 
 
+def gemm_times(candidates: Sequence[KernelEntry]) -> None:
+    """Prints the times of products of few rows."""
+    for format in dict.fromkeys(str(entry.facts["a"]) for entry in candidates):
+        own = [entry for entry in candidates if entry.facts["a"] == format]
+        facts = [own[0].facts[name] for name in FACTS]
+        shipped = tuple(
+            entry
+            for entry in catalogue(ARCH).families["gemm"]
+            if [entry.facts[name] for name in FACTS] == facts
+        )
+        for n, k in LAYERS:
+            for m in ROWS:
+                planned, shape = gemm.serving(shipped, gemm.Shape(m, n, k), UNITS)
+                time = microseconds(planned, shape)
+                print(f"{n}x{k}, M={m}: {planned.name} in {shape.splits}, {time:.2f} us")
+                for entry in own:
+                    mine = microseconds(entry, gemm.Shape(m, n, k))
+                    print(f"  {entry.name:24} {mine:6.2f} us, {time / mine:.3f} of its speed")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        candidates = built(Path(folder))
-        for format in dict.fromkeys(str(entry.facts["a"]) for entry in candidates):
-            own = [entry for entry in candidates if entry.facts["a"] == format]
-            facts = [own[0].facts[name] for name in FACTS]
-            shipped = tuple(
-                entry
-                for entry in catalogue(ARCH).families["gemm"]
-                if [entry.facts[name] for name in FACTS] == facts
-            )
-            for n, k in LAYERS:
-                for m in ROWS:
-                    planned, shape = gemm.serving(shipped, gemm.Shape(m, n, k), UNITS)
-                    time = microseconds(planned, shape)
-                    print(f"{n}x{k}, M={m}: {planned.name} in {shape.splits}, {time:.2f} us")
-                    for entry in own:
-                        mine = microseconds(entry, gemm.Shape(m, n, k))
-                        print(f"  {entry.name:24} {mine:6.2f} us, {time / mine:.3f} of its speed")
+        gemm_times(built(Path(folder), "gemm_skinny", "gemm"))
+    with tempfile.TemporaryDirectory() as folder:
+        joins = built(Path(folder), "attention_decode_joins", "attention_decode")
+        for line in decode.table(catalogue(ARCH).kernel(decode.SHIPPED), decode.by_name(joins)):
+            print(line)
 
 
 if __name__ == "__main__":
