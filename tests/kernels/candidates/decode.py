@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, decode_plan
+from hk_backend.kernels.decode_plan import BEGIN, Piece
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import Launch, spread, trace
 from hk_backend.lab.timing.workloads import attention_decode, buffers
-from hk_backend.lab.timing.workloads.attention_decode import BEGIN, COMPUTE_UNITS, Piece, Shape
+from hk_backend.lab.timing.workloads.attention_decode import COMPUTE_UNITS, Shape
 from hk_backend.lab.timing.workloads.attention_prefill.launch import arguments
 
 SHIPPED = "attention_decode_bf16_d128_paged_r64"
@@ -42,7 +43,7 @@ def launch(entry: KernelEntry, shape: Shape, joins: bool, places: int = 1) -> La
     """
     heads = shape.kv_heads
     shares = decode_plan.shares(entry, heads, COMPUTE_UNITS)
-    pieces = list(attention_decode.deal(entry, shape, shares))
+    pieces = attention_decode.dealt(entry, shape, shares)
     of_share = np.zeros(shares)
     for piece in pieces:
         joined = PIECE_JOINS * piece.parts if joins and _is_last(piece) else 0
@@ -62,7 +63,7 @@ def merge_launch(entry: KernelEntry, left: KernelEntry, shape: Shape) -> Launch:
     """The launch that joins what that of `left` has left."""
     shares = decode_plan.shares(left, shape.kv_heads, COMPUTE_UNITS)
     joined = np.zeros(shares)
-    for piece in attention_decode.deal(left, shape, shares):
+    for piece in attention_decode.dealt(left, shape, shares):
         if piece.share != piece.first_share:
             joined[piece.share] = piece.parts
     work = np.repeat(joined, shape.kv_heads)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels import decode_plan
-from hk_backend.kernels.decode_plan import Arrival
+from hk_backend.kernels.decode_plan import Arrival, Piece
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.lab.timing.calibration import MEMORY
@@ -40,15 +40,20 @@ JOIN = 4
 """Tiles of keys that take as long as a level of a request's tree."""
 
 
+def dealt(entry: KernelEntry, shape: Shape, shares: int) -> list[Piece]:
+    """The pieces of all workgroups of a KV head."""
+    requests = zip(shape.keys, shape.queries, strict=True)
+    window = shape.window or ALL_KEYS
+    tiles = [decode_plan.key_tiles(entry, keys, tokens, window) for keys, tokens in requests]
+    return list(decode_plan.deal(tiles, shares))
+
+
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """Prepares `entry` on `shape`."""
     kv_heads = shape.kv_heads
     planned = decode_plan.shares(entry, kv_heads, COMPUTE_UNITS)
     shares = shape.shares or planned
-    requests = zip(shape.keys, shape.queries, strict=True)
-    window = shape.window or ALL_KEYS
-    tiles = [decode_plan.key_tiles(entry, keys, tokens, window) for keys, tokens in requests]
-    pieces = list(decode_plan.deal(tiles, shares))
+    pieces = dealt(entry, shape, shares)
     of_share = np.zeros(shares)
     arrivals: list[list[Arrival]] = [[] for _ in range(shares)]
     for piece in pieces:

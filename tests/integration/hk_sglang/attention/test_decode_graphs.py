@@ -122,9 +122,7 @@ def test_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lengths, page tables and the number of real rows change between replays."""
-    server = Server(
-        dtype=torch.bfloat16, page_size=page_size, head_size=head_size, drafts=drafts
-    )
+    server = Server(dtype=torch.bfloat16, page_size=page_size, head_size=head_size, drafts=drafts)
     runner, stream = Runner(server), device.memory.stream(0)
     warm_up = step(server, 0)
     warm_up.run()
