@@ -246,6 +246,7 @@ def test_a_graph_after_a_sleep(
     vLLM may give memory back in two parts. Before the second one, HK's memory may not be mapped.
     """
     environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
+    routes.reset()
     layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
     runner = Runner(layer, 1)
     graph, batch = captured(runner, device), Batch(layer, [Row(1, 180)] * REQUESTS, 1, padding=0)
