@@ -111,11 +111,12 @@ def of(**changes: Any) -> DecodeRequest:
 
 REFUSED = [
     (of(max_query_len=64), "256 rows of a KV head: the gfx950 kernels have up to 128"),
-    (of(head_size=80), "head_size 80: the gfx950 kernels have 64, 128 and 256"),
-    (of(has_alibi=True), "alibi_slopes"),
+    (of(head_size=80, kv_dtype=torch.float8_e4m3fn), "head_size 80 of paged keys and values in"),
+    (of(head_size=256, has_alibi=True), "alibi_slopes with head_size 256"),
     (of(kv_dtype=torch.float8_e5m2), "keys and values in torch.float8_e5m2"),
     (of(paged=False), "packed"),
-    (of(head_size=64, logits_soft_cap=30.0), "logits_soft_cap with head_size 64"),
+    (of(head_size=80, logits_soft_cap=30.0), "logits_soft_cap with head_size 80"),
+    (of(head_size=80, max_query_len=32), "128 rows of a KV head: the gfx950 kernels have up to 64"),
 ]
 
 

@@ -31,7 +31,7 @@ ATTENTION_DECODE(128, 64, Left, paged);
 ATTENTION_DECODE(128, 64, Added, paged);
 
 #define MERGE(T)                                                    \
-  using merge_##T = hk::attention::DecodeSize<hk::T, 128, 64>;      \
+  using merge_##T = hk::attention::OneDecodeSize<hk::T, 128, 64>;   \
   HK_KERNEL(hk::attention::kMergeThreads, 4)                        \
   attention_decode_##T##_d128_merge(hk::AttentionDecodeArgs args) { \
     hk::attention::merge<merge_##T>(args);                          \
