@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import lzma
+import zlib
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -89,8 +89,8 @@ class KernelEntry:
         Empty if the file is missing or unreadable, as nothing else needs it.
         """
         try:
-            return lzma.decompress(self.lines.read_bytes())
-        except (OSError, lzma.LZMAError):
+            return zlib.decompress(self.lines.read_bytes())
+        except (OSError, zlib.error):
             return b""
 
     def workgroups(self, argument: bytes) -> tuple[int, int, int]:

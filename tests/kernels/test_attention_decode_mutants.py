@@ -28,6 +28,7 @@ STRICTER = {
     # codes are widened: the wave waits for them before it writes, and so for all copies
     "d128_paged_e4m3_r64": (
         *LOADED,
+        *LOADED,
         LOADED[0],
         "s_waitcnt vmcnt(0) lgkmcnt(0): vmcnt 0 -> 1",
         "s_waitcnt vmcnt(0) lgkmcnt(0): vmcnt 0 -> dropped",

@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import lzma
 import os
 import re
 import sys
 import tempfile
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -188,7 +188,7 @@ def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
     ]
     removed = [f"--remove-section={name}" for name in others]
     tools.run("llvm-objcopy", *removed, full, lines)
-    lines.write_bytes(lzma.compress(lines.read_bytes(), preset=9))
+    lines.write_bytes(zlib.compress(lines.read_bytes(), level=9))
 
 
 def _build_folder(

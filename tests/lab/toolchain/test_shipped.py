@@ -8,10 +8,10 @@ everything.
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.kernels.cover import of_some_kinds
 from tests.kernels.sources import keep_kernel
 from tests.seed import draw
 
-LARGEST_FILE, ALL_FILES = 1 << 20, 12 << 20  # bytes, in the repository and in the wheel
+LARGEST_FILE, ALL_FILES = 1 << 20, 14 << 20  # bytes, in the repository and in the wheel
 REMEDY = "run make kernels"
 
 Index = dict[str, Any]
@@ -166,10 +166,10 @@ def test_same_compiler_same_bytes(copy: Path, tools: Toolchain) -> None:
 
 
 def content(path: Path) -> bytes:
-    """The contents of a file to compare. Line tables are decompressed first, as liblzma's bytes
-    differ between its versions."""
+    """The contents of a file to compare. Line tables are decompressed first, as zlib's bytes differ
+    between its versions."""
     data = path.read_bytes()
-    return lzma.decompress(data) if path.suffix == ".lines" else data
+    return zlib.decompress(data) if path.suffix == ".lines" else data
 
 
 def test_no_paths_and_no_debug_information_ship() -> None:
@@ -188,7 +188,7 @@ def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> No
     for folder, arch, name in draw("line tables").sample(UNITS, 4):
         plain = tmp_path / f"{name}.o"
         lines = CATALOGUES[folder] / arch / f"{name}.lines"
-        plain.write_bytes(lzma.decompress(lines.read_bytes()))
+        plain.write_bytes(zlib.decompress(lines.read_bytes()))
         tables = tools.run("llvm-dwarfdump", "--debug-line", plain)
         names = set(re.findall(r'name: "(.+)"', tables))
         assert f"{folder}/{name}.hip" in names
