@@ -79,7 +79,7 @@ def test_a_score_of_minus_infinity_has_no_weight(entry: KernelEntry, shares: int
 
 @padded(shares=(WHOLE, SHARED))
 def test_values_of_another_head_stay_there(entry: KernelEntry, shares: int) -> None:
-    """They lie behind a row. If they are NaN, so is the output of their own query heads alone."""
+    """NaN in another KV head's values, behind a row, reaches the output of that head alone."""
     for sizes in PADDED[int(entry.facts["head_size"])][:3]:
         call = make(case_of(entry, sizes, CASE))
         values = call["paged_kv"].value

@@ -167,7 +167,7 @@ def test_both_sides_compute_the_same(routed: Routed, bench: Bench) -> None:
 def test_hk_s_time_is_planned_for_each_batch(
     routed: Routed, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On an emulated GPU the plan of a contest's batch stands for HK's time."""
+    """The plan of a contest's batch stands for HK's time on an emulated GPU."""
     asked = []
 
     def microseconds(device: Any, request: Any, rows: int) -> float:

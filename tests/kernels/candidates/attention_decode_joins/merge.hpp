@@ -24,7 +24,7 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKe
                        attention.output, attention.softmax.sums(), own.rows.count, wave, lane);
 }
 
-// What a lane has joined: four channels of a row.
+// A lane's joined result: four channels of a row.
 struct Joint {
   RowSums sums;
   Vec<f32, 4> values;
@@ -40,7 +40,7 @@ struct Joint {
 struct Shares {
   u32 first, last, own;
 
-  // Of a number of things the workgroup has those from here on. The first share has none.
+  // First and end of the workgroup's part of a number of things. The first share has none.
   HK_DEVICE u32 begin(u32 things) const { return things * (own - first - 1) / (last - first); }
   HK_DEVICE u32 end(u32 things) const { return things * (own - first) / (last - first); }
 };
