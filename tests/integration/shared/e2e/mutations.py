@@ -93,6 +93,14 @@ def install(name: str) -> None:
         take_speculative_rows(_broken, _count)
     else:
         _broken.setattr(plugin, "attention_prefill", _faulty(MUTATIONS[name]))
+        _broken.setattr(plugin.AttentionRoute, "launch", _unprepared)
+
+
+def _unprepared(
+    self: Any, step: Any, paged: bool, tensors: Any, arguments: Callable[[], Any]
+) -> None:
+    """Launches through the public operator, as a prepared call would leave the fault out."""
+    self._meet(step, paged, tensors, arguments())
 
 
 def _count() -> None:

@@ -23,7 +23,7 @@ def extension_raises() -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("the extension is broken on purpose")
 
-    extension.attention_prefill = broken
+    extension.AttentionCall = broken
 
 
 def linear_in_graphs() -> None:
