@@ -76,7 +76,7 @@ def below(entries: list[KernelEntry], bar: Callable[[KernelEntry], bool]) -> lis
 SPILLED = dict.fromkeys(
     (f"attention_decode_{dtype}_up_to_d128_paged_r64" for dtype in ("bf16", "f16")), 2
 )
-"""Scalar registers that lie in a vector register's lanes, by kernel: a loss (docs/open-points.md)."""
+"""Scalar registers spilled to lanes, by kernel: a loss (docs/open-points.md)."""
 
 
 def test_no_spills_no_scratch_no_waterfalls() -> None:
