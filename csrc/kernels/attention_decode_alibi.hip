@@ -11,3 +11,4 @@ HK_ARCHES(gfx950);
 
 ATTENTION_DECODE(64, 128, Biased, paged, tokens, split);
 ATTENTION_DECODE(128, 64, Biased, paged, tokens, split);
+ATTENTION_DECODE(128, 128, Biased, paged, tokens, split);

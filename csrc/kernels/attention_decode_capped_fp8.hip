@@ -5,3 +5,4 @@
 HK_ARCHES(gfx950);
 
 ATTENTION_DECODE(128, 64, Capped, paged_e4m3, tokens_e4m3, split_e4m3);
+ATTENTION_DECODE(128, 128, Capped, paged_e4m3, tokens_e4m3, split_e4m3);

@@ -5,11 +5,11 @@
 //   - Memory bounds decode, and lanes past a row's end fetch nothing: 96 channels cost three
 //     quarters of 128, not as much, as they do in prefill.
 //   - Partial results have room for all channels of the tile. Those past a row's end are not read.
-//   - Up to 64 rows, or 128 above 128 channels. No FP8, blocks of any size, caps or ALiBi, as in
-//     prefill.
+//   - No FP8, blocks of any size, caps or ALiBi, as in prefill.
 #include "attention/decode_kernel.hpp"
 
 HK_ARCHES(gfx950);
 
 ATTENTION_DECODE_PADDED(128, 64, Window, paged, tokens, split);
+ATTENTION_DECODE_PADDED(128, 128, Window, paged, tokens, split);
 ATTENTION_DECODE_PADDED(256, 128, Window, paged, tokens, split);

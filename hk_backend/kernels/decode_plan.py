@@ -21,8 +21,6 @@ REGISTER_BLOCK = 8
 LANES = 64
 FEWEST = 8
 """Tiles of a share, of which some workgroups have none if there are fewer."""
-BEGIN = 2
-"""Tiles of keys that the begin of a request counts as, when requests are dealt."""
 FAN = 8
 """Partial results that a workgroup joins on each level of a long request's tree
 (csrc/kernels/attention/join_level.hpp)."""
@@ -83,6 +81,12 @@ def partial_bytes(entry: KernelEntry, shares: int, kv_heads: int) -> int:
     return 2 * shares * kv_heads * entry.tile.rows * (entry.tile.depth + 2) * 4
 
 
+def begin_tiles(entry: KernelEntry) -> int:
+    """Tiles of keys that the begin of a request counts as, when requests are dealt (`DealOf` in
+    csrc/kernels/attention/decode.hpp)."""
+    return 4 if entry.facts["stored"] == "e4m3" else 2
+
+
 def key_tiles(entry: KernelEntry, keys: int, tokens: int = 1, window: int = ALL_KEYS) -> int:
     """Tiles of keys of a request that a window of `window` keys leaves to its last `tokens`."""
     columns = entry.tile.columns
@@ -90,20 +94,21 @@ def key_tiles(entry: KernelEntry, keys: int, tokens: int = 1, window: int = ALL_
     return max(-(-keys // columns) - first, 1)
 
 
-def deal(tiles: Sequence[int], shares: int) -> Iterator[Piece]:
+def deal(tiles: Sequence[int], shares: int, begin: int) -> Iterator[Piece]:
     """Yields the pieces of all workgroups of a KV head, as the kernel deals them.
 
     Args:
         tiles: tiles of keys of each request, one or more.
         shares: workgroups of the KV head.
+        begin: what the begin of a request counts as (`begin_tiles`).
     """
-    whole = sum(tiles) + BEGIN * len(tiles)
+    whole = sum(tiles) + begin * len(tiles)
     used = min(whole // FEWEST + 1, shares)
     each, more = divmod(whole, used)
     begins = [share * each + min(share, more) for share in range(used + 1)]
     first_share = end = 0
     for request, count in enumerate(tiles):
-        first, end = end + BEGIN, end + BEGIN + count
+        first, end = end + begin, end + begin + count
         while begins[first_share + 1] <= first:
             first_share += 1
         last_share = first_share
@@ -129,7 +134,7 @@ def microseconds(
     """
     cost, number = cost_of(entry), shares(entry, kv_heads, compute_units)
     path, read = [0.0] * number, [0] * number
-    for piece in deal(tiles, number):
+    for piece in deal(tiles, number, begin_tiles(entry)):
         joined = sum(arrival.joins for arrival in piece.arrivals())
         path[piece.share] += cost.begin + piece.tiles * cost.alone + joined * cost.join
         read[piece.share] += piece.tiles

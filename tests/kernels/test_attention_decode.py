@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import KernelEntry, decode_plan
 from tests.kernels.attention_decode_launch import DecodeLaunch
 from tests.kernels.attention_launch import SPLIT_LAYOUTS, SWEPT, bits, is_untouched, passes
 from tests.kernels.cover import cover, covered, family, has
@@ -176,6 +176,20 @@ def test_lengths_change_between_launches(entry: KernelEntry, shares: int) -> Non
         launch = DecodeLaunch(entry, Case(lengths=lengths, num_heads=2), shares)
         launch.partial, launch.arrived = workspace
         passes(launch)
+
+
+def test_requests_are_dealt_as_the_planner_says() -> None:
+    """Workgroups leave partial results in the places of those that share a request by `deal`."""
+    lengths = [900, *(70, 33, 200) * 8, 650]
+    for entry in ONE_OF_EACH:
+        launch = DecodeLaunch(entry, Case(lengths=tuple((1, keys) for keys in lengths)), 7)
+        passes(launch)
+        tiles = [decode_plan.key_tiles(entry, keys) for keys in lengths]
+        pieces = decode_plan.deal(tiles, launch.shares, decode_plan.begin_tiles(entry))
+        shared = {(each.share, each.share == each.first_share) for each in pieces if each.parts > 1}
+        places = launch.partial.view(launch.shares, 2, -1)
+        written = {divmod(n, 2) for n in range(14) if not is_untouched(places[n // 2, n % 2])}
+        assert written == shared, entry.name
 
 
 def test_a_launch_without_requests_writes_nothing() -> None:

@@ -7,27 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.decode_plan import BEGIN, FEWEST, deal, key_tiles, microseconds
+from hk_backend.kernels.decode_plan import FEWEST, deal, key_tiles, microseconds
 
 KERNELS = catalogue("gfx950").families["attention_decode"]
 PAGED = catalogue("gfx950").kernel("attention_decode_bf16_d128_paged_r64")
 batches = st.lists(st.integers(1, 300), min_size=1, max_size=70)
 
 
-@given(tiles=batches, shares=st.integers(1, 600))
-def test_every_tile_has_one_workgroup(tiles: list[int], shares: int) -> None:
+@given(tiles=batches, shares=st.integers(1, 600), begin=st.integers(1, 5))
+def test_every_tile_has_one_workgroup(tiles: list[int], shares: int, begin: int) -> None:
     """The places of all begins and tiles are dealt in equal shares, counted place by place."""
-    places = [(request, place) for request, count in enumerate(tiles) for place in range(count + 2)]
+    places = [
+        (request, place) for request, count in enumerate(tiles) for place in range(begin + count)
+    ]
     used = min(len(places) // FEWEST + 1, shares)
     each, more = divmod(len(places), used)
     expected: dict[tuple[int, int], int] = {}
     number = 0
     for share in range(used):
         for request, place in places[number : number + each + (share < more)]:
-            if place >= BEGIN:
+            if place >= begin:
                 expected[share, request] = expected.get((share, request), 0) + 1
         number += each + (share < more)
-    found = list(deal(tiles, shares))
+    found = list(deal(tiles, shares, begin))
     assert {(piece.share, piece.request): piece.tiles for piece in found} == expected
     for request in range(len(tiles)):
         own = [piece for piece in found if piece.request == request]

@@ -49,11 +49,9 @@ struct DealtTiles {
 };
 
 // Goes through a workgroup's share, request by request. 64 requests are asked at once, one a lane.
-// The whole that is shared is time, in tiles: the begin of a request takes as long as kBegin tiles.
-template <int TileKeys>
+// The whole that is shared is time, in tiles: the begin of a request takes as long as Begin tiles.
+template <int TileKeys, u32 Begin>
 class Deal {
-  static constexpr u32 kBegin = 2;
-
  public:
   EqualShares shares;
 
@@ -103,7 +101,7 @@ class Deal {
   struct Request {
     i32 start, length, keys, first_tile;
     u32 tiles;
-    HK_DEVICE u32 cost() const { return tiles > 0 ? kBegin + tiles : 0; }
+    HK_DEVICE u32 cost() const { return tiles > 0 ? Begin + tiles : 0; }
   };
   Request own;  // of this lane
   u32 ends;     // of its tiles, in the whole

@@ -12,6 +12,10 @@ namespace hk::attention {
 template <class Shape, class Source, class Mask>
 constexpr int kDecodeLdsBytes = AttentionWave<Shape, Source, Mask>::kLdsBytes;
 
+// Tiles of codes have half the bytes of others, and the begin of a request takes as long with either.
+template <class Shape, class Source>
+using DealOf = Deal<Shape::kTileKeys, Source::kWidens ? 4 : 2>;
+
 // The kernel's argument. The compiler reads it anew after each call, so that no scalar register holds
 // any of it in between.
 HK_DEVICE const AttentionDecodeArgs& this_argument() {
@@ -53,7 +57,7 @@ struct RequestRows {
   }
 };
 
-// What scores become. Each lane has a row, of any head.
+// Logits of a lane's row, which may be of any head.
 template <class Shape, class Source, class Mask>
 HK_DEVICE typename Mask::Logits logits_of_row(const AttentionDecodeArgs& args,
                                               const Heads<Shape, Source>& heads, i32 wave,
@@ -70,7 +74,7 @@ HK_DEVICE typename Mask::Logits logits_of_row(const AttentionDecodeArgs& args,
 // Stores the result of a request. If other workgroups have some of its keys, the result goes to the
 // workspace. The last workgroups to get there join results, and the last of all stores the rows.
 template <class Shape, class Source, class Mask>
-HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
+HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Source>& deal,
                       AttentionWave<Shape, Source, Mask>& attention, u32 share, u32 kv_head,
                       Lane lane, i32 wave, u32 lds) {
   const DealtTiles dealt = deal.at();
@@ -86,7 +90,7 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKe
         .run(attention.output, sums, logits);
     return;
   }
-  // So far biases are by the distance to the part's last key.
+  // Biases have counted the distance to the part's last key; the request's comes after it.
   if constexpr (Mask::Logits::kSloped)
     sums.maximum -= logits.slope * f32(own.keys_behind(dealt, lane));
   const u32 first = deal.shares.share_of(dealt.before),
@@ -119,7 +123,7 @@ HK_DEVICE void attention_decode() {
                     share = __builtin_amdgcn_workgroup_id_y();
   const Lane lane = this_lane();
   const i32 kept_wave = this_wave();
-  for (Deal<kTileKeys> deal(this_argument(), share, lane); deal.has_more();) {
+  for (DealOf<Shape, Source> deal(this_argument(), share, lane); deal.has_more();) {
     const AttentionDecodeArgs& args = this_argument();
     u32 shared = shared_address(lds);
     i32 wave = kept_wave;

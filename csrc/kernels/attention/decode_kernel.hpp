@@ -19,7 +19,7 @@ using AllDecodeSizes = Padded<OneDecodeSize<T, HeadSize, QueryRows>>;
 // begins a request.
 template <class Shape, class Source>
 constexpr int kDecodeWavesPerSimd =
-    Shape::kHeadSize < 256 && (Shape::kWaves > 2 || Source::kWidens) ? 2 : 1;
+    Shape::kHeadSize < 256 && !Shape::kPadded && (Shape::kWaves > 2 || Source::kWidens) ? 2 : 1;
 
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {

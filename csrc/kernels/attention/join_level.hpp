@@ -7,8 +7,8 @@
 
 namespace hk::attention {
 
-// Results that are joined: those of `count` shares. The first is that of share `first`, each of the
-// others `apart` shares after the one before it, and that of share `last` comes no later than that.
+// Results of `count` shares, to be joined. Number i is that of share `first + i * apart`, or of share
+// `last` if that comes before it.
 struct Results {
   u32 first, last, apart, count;
 

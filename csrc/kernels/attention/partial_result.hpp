@@ -105,7 +105,6 @@ class JoinedRows {
     for (u32 i = __builtin_amdgcn_workitem_id_x(); i < u32(rows.count) * kPieces;
          i += Shape::kThreads) {
       const u32 row = i / kPieces, number = i % kPieces;
-      if (Shape::kPadded && i32(number * 4) >= args.value_size) continue;
       const Piece piece = join(of, row, number);
       if (are_all)
         store_piece(piece, rows, token, row, number);
@@ -157,6 +156,7 @@ class JoinedRows {
 
   HK_DEVICE void store_piece(const Piece& piece, const WaveRows<true>& rows, u32 token, u32 row,
                              u32 number) const {
+    if (Shape::kPadded && i32(number * 4) >= args.value_size) return;
     const auto& [sums, values] = piece;
     const Divisor::Divided at = rows.group.divide(row);
     const u32 head = kv_head * rows.group.by + at.rest;

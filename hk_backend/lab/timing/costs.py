@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS, partial_bytes
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.costs import COSTS, Cost, DecodeCost, MergeCost
-from hk_backend.kernels.decode_plan import BEGIN, Piece, resident
+from hk_backend.kernels.decode_plan import Piece, begin_tiles, resident
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.kernels.masks import NO_MASK, WINDOW
@@ -167,7 +167,8 @@ def decode_cost(entry: KernelEntry) -> DecodeCost:
     one, many = (
         modelled(2 * shares, IDLE_TILES, shares) - fixed for shares in (UNITS // KV_HEADS, full)
     )
-    parted = modelled(1, PARTS * FEW_TILES - BEGIN, PARTS, 1) - modelled(1, FEW_TILES, 1, 1)
+    whole = PARTS * FEW_TILES - begin_tiles(entry)
+    parted = modelled(1, whole, PARTS, 1) - modelled(1, FEW_TILES, 1, 1)
     last = Piece(PARTS - 1, 0, FEW_TILES, PARTS, 0)
     return DecodeCost(
         fixed=round(fixed, 4),

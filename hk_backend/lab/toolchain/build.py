@@ -49,6 +49,8 @@ would wait for the matrix unit (docs/timing.md)."""
 FACTOR = "bank_conflict_factor"
 """The one figure that takes a run in the emulator."""
 LINE_SECTIONS = {".debug_line", ".debug_line_str"}
+SYMBOLS = {".comment", ".symtab", ".strtab"}
+"""Sections that a line table does without."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,11 @@ def flags_for(tools: Toolchain) -> tuple[str, ...]:
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
-    """Stores the line tables and the code they describe, compressed, without types or variables."""
+    """Stores the line tables and the code they describe, compressed."""
     others = [
         name
         for name in Elf(full.read_bytes()).sections
-        if name == ".comment" or (name.startswith(".debug_") and name not in LINE_SECTIONS)
+        if name in SYMBOLS or (name.startswith(".debug_") and name not in LINE_SECTIONS)
     ]
     removed = [f"--remove-section={name}" for name in others]
     tools.run("llvm-objcopy", *removed, full, lines)

@@ -72,6 +72,26 @@ def test_it_repeats_for_other_values_and_rows(case: Case, device: CpuDevice) -> 
     assert (out.double() - want).abs().max() < (0.02 if paged else 1e-4)
 
 
+def test_it_finds_keys_and_values_in_one_tensor(device: CpuDevice) -> None:
+    """An engine may hand over a cache whole, and no views of its keys and values."""
+
+    def whole(call: Call) -> torch.Tensor:
+        key, value = call["paged_kv"].key.tensor, call["paged_kv"].value.tensor
+        storage = key.untyped_storage()
+        assert value.untyped_storage().data_ptr() == storage.data_ptr()
+        return key.as_strided((storage.nbytes() // key.itemsize,), (1,), 0)
+
+    call, again = make(CASE), make(CASE.but(seed=2))
+    for name in ("sinks", "k_scale", "v_scale"):
+        again[name] = call[name]
+    out = torch.zeros_like(output_of(call))
+    of = DecodeArguments(**{**call, "out": out})
+    found = device.prepare(of, (of.query, whole(call), whole(call), out))
+    assert found is not None
+    assert found.launch(step_of(again, 3), (again["query"], whole(again), whole(again), out))
+    assert (out.double() - expected(again).out).abs().max() < 0.02
+
+
 def wider(tensor: torch.Tensor) -> torch.Tensor:
     """The same values with other strides."""
     return torch.cat([tensor, tensor], dim=-1)[..., : tensor.shape[-1]]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, decode_plan
-from hk_backend.kernels.decode_plan import BEGIN, Piece
+from hk_backend.kernels.decode_plan import Piece
 from hk_backend.lab.timing import model
 from hk_backend.lab.timing.launch import Launch, spread, trace
 from hk_backend.lab.timing.workloads import attention_decode, buffers
@@ -47,7 +47,7 @@ def launch(entry: KernelEntry, shape: Shape, joins: bool, places: int = 1) -> La
     of_share = np.zeros(shares)
     for piece in pieces:
         joined = PIECE_JOINS * piece.parts if joins and _is_last(piece) else 0
-        of_share[piece.share] += piece.tiles + BEGIN + joined
+        of_share[piece.share] += piece.tiles + attention_decode.BEGIN + joined
     work = np.repeat(of_share, heads)
     samples = [first + turn % heads for turn, first in enumerate(sorted(spread(work)))]
     arrived: NDArray[np.int32] = buffers.zeros((shares, heads), np.int32)

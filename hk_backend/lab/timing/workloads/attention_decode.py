@@ -36,8 +36,9 @@ class Shape(prefill.Shape):
     shares: int = 0
 
 
-JOIN = 4
-"""Tiles of keys that take as long as a level of a request's tree."""
+BEGIN, JOIN = 5.3, 4.1
+"""Tiles of keys that take as long as a request's begin and end, and as a level of its tree. They are
+no whole numbers, so that workgroups of equal work have equally many of each."""
 
 
 def dealt(entry: KernelEntry, shape: Shape, shares: int) -> list[Piece]:
@@ -45,7 +46,7 @@ def dealt(entry: KernelEntry, shape: Shape, shares: int) -> list[Piece]:
     requests = zip(shape.keys, shape.queries, strict=True)
     window = shape.window or ALL_KEYS
     tiles = [decode_plan.key_tiles(entry, keys, tokens, window) for keys, tokens in requests]
-    return list(decode_plan.deal(tiles, shares))
+    return list(decode_plan.deal(tiles, shares, decode_plan.begin_tiles(entry)))
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
@@ -60,7 +61,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         own = list(piece.arrivals())
         arrivals[piece.share] += own
         joins = sum(each.joins for each in own)
-        of_share[piece.share] += piece.tiles + decode_plan.BEGIN + JOIN * joins
+        of_share[piece.share] += piece.tiles + BEGIN + JOIN * joins
     work = np.repeat(of_share, kv_heads)
     # each sample has another KV head, at whose counters all others have arrived; they run in order
     samples = [first + turn % kv_heads for turn, first in enumerate(sorted(spread(work)))]
