@@ -213,7 +213,7 @@ class HKAttention:
         Returns the reason if the parent must compute the batch instead. The parent then writes the
         cache again: the same keys to the same slots.
         """
-        plan, (q, k, v, out) = planned.plan, tensors
+        plan, (_, k, v, out) = planned.plan, tensors
         try:
             if save_kv_cache:
                 place = KVWriteLoc.for_layer(planned.batch, layer, swa_loc=planned.window_slots)
@@ -223,16 +223,14 @@ class HKAttention:
         except Exception as error:
             return survive(logger, error, ROUTE if plan.mine is not None else DECODE)
         why = ""
-        served, dummy = self._layers[layer], plan.dummy
+        served, call = self._layers[layer], (plan.dummy, layer, tensors, extra)
         if plan.step is not None and plan.mine is not None:
             in_window = plan.reads_cache and served.in_window_pool
             step = planned.window_step if in_window else plan.step
-            own = served.route, step, plan.mine, plan.reads_cache
-            why = self._launch(*own, dummy, layer, tensors, extra)
+            why = self._launch(served.route, step, plan.mine, plan.reads_cache, *call)
         if not why and plan.decode is not None:
             step = planned.window_decode if served.in_window_pool else plan.decode
-            own = served.decode_route, step, plan.others, True
-            why = self._launch(*own, dummy, layer, tensors, extra)
+            why = self._launch(served.decode_route, step, plan.others, True, *call)
         return why
 
     def _launch(
