@@ -6,8 +6,8 @@ and before any layer runs. Each layer's call then takes its tensors and its coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,12 @@ from hk_backend.engine.rows import (
     to_device,
 )
 from hk_backend.ops import PagedKV
-from hk_backend.routing.metrics import count
-from hk_backend.routing.routes import Outcome
+from hk_backend.routing.metrics import count, tally_of
+from hk_backend.routing.routes import Outcome, Tally
 from hk_backend.terms.attention_step import AttentionStep
+
+Counted = tuple[str, Outcome, int, str]
+"""Route, outcome, tokens and reason of a layer's call, as `metrics.count` takes them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,7 @@ class BatchPlan:
     left_decode: str = ""
     decode_tokens: int = 0
     captured: bool = False
+    _tallies: list[tuple[Tally, int]] = field(default_factory=list, init=False, repr=False)
 
     def count(self, why: str, tokens: int, captured: bool = False) -> None:
         """Counts a call of `tokens` tokens, for each route that has to do with its batch.
@@ -102,44 +106,53 @@ class BatchPlan:
             why: reason why the parent computes the whole batch; empty if HK computed its rows.
             captured: whether a graph is recording the call now.
         """
-        if why and (self.mine is not None or self.refusal):
-            self.count_left(why, tokens)
-        elif self.mine is not None:
-            self.count_served()
-        if self.decode is None and not self.left_decode:
+        if why or captured:
+            for route, outcome, number, reason in self._counted(why, tokens, captured):
+                count(route, outcome, number, reason)
             return
-        why = self.left_decode or why
-        outcome: Outcome = "captured" if captured else "dummy" if self.no_request else "served"
-        count(DECODE, "fallback" if why else outcome, self.decode_tokens, why)
+        if not self._tallies:  # the same in every layer of the step
+            self._tallies.extend(
+                (tally_of(route, outcome, reason), number)
+                for route, outcome, number, reason in self._counted("", tokens, False)
+            )
+        for tally, number in self._tallies:
+            tally.add(number)
 
     @property
     def no_request(self) -> bool:
         """Whether the call computes no request's tokens: a warm-up of a graph is one."""
         return self.dummy or self.captured
 
-    def count_served(self) -> None:
-        """Counts a call whose rows `mine` HK has computed."""
-        count(ROUTE, "dummy" if self.dummy else "served", self.tokens)
-        if self.left:
-            _count_left(self.left)
+    def _counted(self, why: str, tokens: int, captured: bool) -> Iterator[Counted]:
+        """Yields what a call counts as (see `count`), for each of its routes."""
+        if why and (self.mine is not None or self.refusal):
+            yield from self._counted_left(why, tokens)
+        elif self.mine is not None:
+            yield ROUTE, "dummy" if self.dummy else "served", self.tokens, ""
+            yield from _fallbacks(self.left or {})
+        if self.decode is None and not self.left_decode:
+            return
+        why = self.left_decode or why
+        outcome: Outcome = "captured" if captured else "dummy" if self.no_request else "served"
+        yield DECODE, "fallback" if why else outcome, self.decode_tokens, why
 
-    def count_left(self, why: str, tokens: int) -> None:
-        """Counts a call of `tokens` tokens that the parent computes because of `why`.
+    def _counted_left(self, why: str, tokens: int) -> Iterator[Counted]:
+        """Yields what a call of `tokens` tokens counts as if the parent computes it.
 
         If `why` is the plan's own refusal, the reasons in `left` count.
         """
         if self.dummy:
-            count(ROUTE, "dummy", tokens)
+            yield ROUTE, "dummy", tokens, ""
         elif self.left is None:
-            _count_left({why: tokens})
+            yield from _fallbacks({why: tokens})
         else:
             all_tokens = self.tokens + sum(self.left.values())
-            _count_left(self.left if why == self.refusal else {why: all_tokens})
+            yield from _fallbacks(self.left if why == self.refusal else {why: all_tokens})
 
 
-def _count_left(left: Mapping[str, int]) -> None:
+def _fallbacks(left: Mapping[str, int]) -> Iterator[Counted]:
     for why, tokens in left.items():
-        count(ROUTE, "fallback", tokens, why)
+        yield ROUTE, "fallback", tokens, why
 
 
 def left_whole(why: str, starts: Ints | None) -> BatchPlan:

@@ -28,11 +28,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from ctypes import c_double
 from functools import cache
 from typing import TYPE_CHECKING
 
 from hk_backend.routing import metrics_directory
-from hk_backend.routing.routes import Outcome, routes
+from hk_backend.routing.routes import Outcome, Tally, routes
 
 if TYPE_CHECKING:  # at run time imported on first use: see metrics_directory.py
     from prometheus_client import Metric
@@ -63,20 +64,18 @@ logger = logging.getLogger(__name__)
 
 def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
     """Counts one layer call of `route`, in this process and for `/metrics`."""
-    counters = routes.counters(route)
-    tally = counters.tally(outcome, reason)
-    tally.add(tokens)
-    values = _files.values(COUNTERS)
-    if values is not None:
-        calls_key, tokens_key = _call_keys(route, outcome, reason)
-        values.write_value(calls_key, tally.calls, 0.0)
-        values.write_value(tokens_key, tally.tokens, 0.0)
+    tally_of(route, outcome, reason).add(tokens)
 
 
-@cache
-def _call_keys(route: str, outcome: str, reason: str) -> tuple[str, str]:
-    labels = (("outcome", outcome), ("reason", reason), ("route", route))
-    return _key(COUNTERS, CALLS, labels), _key(COUNTERS, TOKENS, labels)
+def tally_of(route: str, outcome: Outcome, reason: str = "") -> Tally:
+    """The tally of such calls, whose numbers `/metrics` shows."""
+    tally = routes.counters(route).tally(outcome, reason)
+    if tally.shown is None:
+        labels = (("outcome", outcome), ("reason", reason), ("route", route))
+        calls, tokens = (_files.number(COUNTERS, metric, labels) for metric in (CALLS, TOKENS))
+        if calls is not None and tokens is not None:
+            tally.shown = calls, tokens
+    return tally
 
 
 def count_layer(route: str, reason: str = "") -> None:
@@ -184,6 +183,19 @@ class _Files:
         if kind not in self._open:
             self._open[kind] = self._make(kind)
         return self._open[kind]
+
+    def number(self, kind: str, metric: str, labels: Labels) -> c_double | None:
+        """A number in the file, to be written in place; None if there is no file.
+
+        A file that grows is mapped anew, and the number stays in the mapping that it was made in,
+        of the same memory.
+        """
+        values = self.values(kind)
+        if values is None:
+            return None
+        key = _key(kind, metric, labels)
+        values.read_value(key)  # makes room for it
+        return c_double.from_buffer(values._m, values._positions[key])
 
     def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
         values = self.values(kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
+from ctypes import c_double
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,14 +21,22 @@ Outcome = Literal["served", "fallback", "dummy", "captured"]
 
 @dataclass(slots=True)
 class Tally:
-    """Number of calls and tokens under one label."""
+    """Number of calls and tokens under one label.
+
+    Args:
+        shown: both numbers in the file that `/metrics` reads (metrics.py); None: in no file.
+    """
 
     calls: int = 0
     tokens: int = 0
+    shown: tuple[c_double, c_double] | None = field(default=None, compare=False, repr=False)
 
     def add(self, tokens: int) -> None:
         self.calls += 1
         self.tokens += tokens
+        if self.shown is not None:
+            calls, all_tokens = self.shown
+            calls.value, all_tokens.value = self.calls, self.tokens
 
 
 def _tallies() -> defaultdict[str, Tally]:

@@ -139,12 +139,12 @@ class HKAttention:
             if batch.forward_mode.is_decode():
                 return None
             planned = PlannedBatch(batch, NO_PLAN)
-        plan = planned.plan
-        why = self._why(planned, layer, q, k, extra)
+        plan, tokens = planned.plan, q.shape[0]  # takes a third of the time of `len`
+        why = self._why(planned, layer, tokens, q, k, extra)
         if not why:
             out = torch.empty_like(q)
-            why = self._attention(planned, layer, (q, k, v, out), save_kv_cache, extra)
-        plan.count(why, len(q), plan.captured and device_for(q.device.type).is_capturing())
+            why = self._attention(planned, layer, tokens, (q, k, v, out), save_kv_cache, extra)
+        plan.count(why, tokens, plan.captured and device_for(q.device.type).is_capturing())
         if why:
             return None
         if plan.parent is not None:
@@ -155,6 +155,7 @@ class HKAttention:
         self,
         planned: PlannedBatch,
         layer: Any,
+        tokens: int,
         q: torch.Tensor,
         k: torch.Tensor | None,
         extra: dict[str, Any],
@@ -186,8 +187,7 @@ class HKAttention:
             return served.cache_refusal
         if k is None:
             return "no keys handed over"
-        rows = q.shape[0]  # takes a third of the time of `len`
-        if rows < planned.num_tokens or k.shape[0] != rows:
+        if tokens < planned.num_tokens or k.shape[0] != tokens:
             return "queries or keys of other tokens than the batch's"
         if q.dtype is not self._dtype or k.dtype is not self._dtype:
             return f"query in {q.dtype}, keys in {k.dtype}"
@@ -203,6 +203,7 @@ class HKAttention:
         self,
         planned: PlannedBatch,
         layer: Any,
+        tokens: int,
         tensors: Any,
         save_kv_cache: bool,
         extra: dict[str, Any],
@@ -212,45 +213,41 @@ class HKAttention:
         Returns the reason if the parent must compute the batch instead. The parent then writes the
         cache again: the same keys to the same slots.
         """
-        plan, (q, k, v, out) = planned.plan, tensors
+        plan, (_, k, v, out) = planned.plan, tensors
         try:
             if save_kv_cache:
                 place = KVWriteLoc.for_layer(planned.batch, layer, swa_loc=planned.window_slots)
                 self.cache.write(layer, place, k, v)
-            if q.shape[0] > planned.num_tokens:
+            if tokens > planned.num_tokens:
                 out[planned.num_tokens :] = 0  # rows of padding
         except Exception as error:
             return survive(logger, error, ROUTE if plan.mine is not None else DECODE)
         why = ""
-        served = self._layers[layer]
+        served, call = self._layers[layer], (plan.dummy, layer, tensors, extra)
         if plan.step is not None and plan.mine is not None:
             in_window = plan.reads_cache and served.in_window_pool
             step = planned.window_step if in_window else plan.step
-            rows = step, plan.mine
-            why = self._launch(
-                served.route, rows, plan.reads_cache, plan.dummy, layer, tensors, extra
-            )
+            why = self._launch(served.route, step, plan.mine, plan.reads_cache, *call)
         if not why and plan.decode is not None:
             step = planned.window_decode if served.in_window_pool else plan.decode
-            call = (step, plan.others), True, plan.dummy, layer, tensors, extra
-            why = self._launch(served.decode_route, *call)
+            why = self._launch(served.decode_route, step, plan.others, True, *call)
         return why
 
     def _launch(
         self,
         route: AttentionRoute,
-        planned: tuple[AttentionStep | None, Selection | None],
+        step: AttentionStep | None,
+        rows: Selection | None,
         reads_cache: bool,
         dummy: bool,
         layer: Any,
         tensors: Any,
         extra: dict[str, Any],
     ) -> str:
-        """Writes rows, as they are planned, to the last of `tensors`.
+        """Writes `rows`, as they are planned, to the last of `tensors`.
 
         Returns the reason if the parent must compute them.
         """
-        step, rows = planned
         assert step is not None
         assert rows is not None
         sinks = extra.get("sinks")
@@ -269,7 +266,7 @@ class HKAttention:
             route.launch(step, reads_cache, own, arguments)
             return ""
         why = route.compute(step, reads_cache, own, arguments)
-        if not why:
+        if step.gathered and not why:
             rows.scatter(own[3], tensors[3])
         return why
 

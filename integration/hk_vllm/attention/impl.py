@@ -162,7 +162,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             why = self._hk_prefill(plan, layer, call, kv_cache)
         if not why and plan.decode is not None:
             why = self._hk_decode(plan, layer, call, kv_cache)
-        plan.count(why, len(query), plan.captured and is_capturing())
+        plan.count(why, query.shape[0], plan.captured and is_capturing())
         return not why
 
     def _hk_why(
@@ -234,7 +234,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             return self._hk_arguments(layer, paged, tensors)
 
         why = route.compute(step, reads_cache, tensors, arguments)
-        if not why:
+        if step.gathered and not why:
             rows.scatter(tensors[3], call[3])
         return why
 
