@@ -180,7 +180,7 @@ def test_lengths_change_between_launches(entry: KernelEntry, shares: int) -> Non
 
 def test_requests_are_dealt_as_the_planner_says() -> None:
     """Workgroups leave partial results in the places of those that share a request by `deal`."""
-    lengths = [900, *(70, 33, 200) * 8, 650]
+    lengths = [1300, *(70, 33, 200) * 8, 500]
     for entry in ONE_OF_EACH:
         launch = DecodeLaunch(entry, Case(lengths=tuple((1, keys) for keys in lengths)), 7)
         passes(launch)
