@@ -48,6 +48,7 @@ BATCHES = (
     Batch("256 x 8k", batch(256, 8192)),
     Batch("1 x 128k", batch(1, 131072), 1.3),
     Batch("1 x 128k, 255 x 100", Shape([1] * 256, [131072] + [100] * 255, 32, 8), 1.2),
+    Batch("2 x 32k, 126 x 200", Shape([1] * 128, [32768] * 2 + [200] * 126, 32, 8), 1.2),
     Batch("32 x 8k, 4 tokens each", batch(32, 8192, tokens=4)),
     Batch("1 x 128k, heads 8/1", batch(1, 131072, 8, 1)),
 )
