@@ -112,8 +112,6 @@ class DecodeBatches:
         """Plans a batch whose launches a graph records."""
         assert self._graph is not None
         rows, graph = batch.batch_size, self._graph
-        if self._first is not None and not self._first.is_captured(rows):
-            return None  # nothing would fill the tables
         self.fill(batch)
         own = graph.seq_lens[:rows], graph.block_table[:rows], graph.starts[: rows + 1]
         plan = plan_capture(self._described(batch, *own, graph.tokens), graph.tokens)

@@ -50,7 +50,8 @@ def wrap_extend(backend: Any, runner: Any) -> None:
     Raises:
         StrictError: HK does not serve it, with HK_STRICT=1.
     """
-    if (known := _judged(runner)) is None or _refuse([backend], runner):
+    known = _judged(runner)
+    if known is None or _refuse([backend], known, runner):
         return
     backend.hk = known.beside(backend)
     backend.__class__ = wrapper_of(backend.__class__)
@@ -65,7 +66,8 @@ def wrap_steps(steps: Any, runner: Any) -> None:
     Raises:
         StrictError: HK does not serve them, with HK_STRICT=1.
     """
-    if (known := _judged(runner)) is None or _refuse(steps.attn_backends, runner, steps):
+    known = _judged(runner)
+    if known is None or _refuse(steps.attn_backends, known, runner, steps):
         return
     why, most = _refuse_steps(steps, runner), len(steps.attn_backends)
     parts: list[HKAttention] = []
@@ -87,12 +89,12 @@ def _first(runner: Any) -> Any:
     return getattr(runner.attn_backend, "prefill_backend", runner.attn_backend)
 
 
-def _refuse(backends: Sequence[Any], runner: Any, steps: Any = None) -> str:
+def _refuse(backends: Sequence[Any], known: HKAttention, runner: Any, steps: Any = None) -> str:
     """Reason why HK wraps none of a draft model's `backends`, which is logged; empty if it does."""
     judged = _first(runner).__class__.__base__
     others = [each.__class__ for each in backends if each.__class__ is not judged]
     why = f"drafts on {others[0].__name__}, not on {judged.__name__}" if others else ""
-    if any(each.token_to_kv_pool is not runner.token_to_kv_pool for each in backends):
+    if any(each.token_to_kv_pool is not known.cache.pool for each in backends):
         why = why or "a KV pool that is not the draft model's"
     if steps is not None:
         why = why or keeps(steps.__class__, STEPS).why

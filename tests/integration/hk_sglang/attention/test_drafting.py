@@ -285,3 +285,24 @@ def test_another_class(
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="drafts on Other"):
         again.create_decode_backend()
+
+
+def test_another_pool(decode: RouteCounters, caplog: Any) -> None:
+    """HK has proven that it reads the pool of the first backend, and no other."""
+    drafter = Drafter(STEPS)
+    runner = drafter.server.runner
+    runner.token_to_kv_pool = Drafter(STEPS).server.pool
+    again = DraftBackendFactory(runner, 1, STEPS)
+    for make in (again.create_decode_backend, again.create_draft_extend_backend):
+        assert not is_wrapped(make())
+        assert "a KV pool that is not the draft model's" in caplog.text
+        caplog.clear()
+
+
+def test_steps_that_are_called_otherwise(
+    decode: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """HK plans the steps around methods of SGLang's class, whose arguments it has to know."""
+    monkeypatch.setattr(Steps, "init_forward_metadata", lambda self, batch, step: None)
+    assert not is_wrapped(Drafter(STEPS).steps)
+    assert "(self, batch, step), expected (self, forward_batch" in caplog.text

@@ -103,6 +103,7 @@ def test_extends(
         server.backend.init_forward_metadata_out_graph(view, in_capture=True)
         with graph.capture():
             out = runner.forward(view)
+        step = server.backend.hk._planned.plan.decode
     for seed in range(1, REPLAYS):
         batch = written(drafter.extend(lengths(seed), seed))
         view = runner.view(batch, lengths_on_host=seed % 3 > 0)
@@ -114,6 +115,7 @@ def test_extends(
         found = out[: batch.num_tokens].view(-1, server.num_heads, server.head_size)
         check_rows(found, batch.made())
         assert out.isfinite().all(), "rows of padding are finite, as the parent's are"
+        assert (step.seq_lens >= 1 + DRAFTS).all(), "a token sees at least itself"
     assert decode.captured == Tally(1, REQUESTS * (1 + DRAFTS))
     assert not decode.fallbacks
 
