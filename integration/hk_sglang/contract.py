@@ -31,7 +31,10 @@ SET_KV_BUFFER = "set_kv_buffer(self, layer, loc_info, cache_k, cache_v, k_scale,
 ATTENTION = {
     "sglang.srt.arg_groups.overrides": ("declare_resolution(server_args, source)",),
     "sglang.srt.runtime_context": ("max_speculative_num_draft_tokens()",),
-    "sglang.srt.server_args": ("ServerArgs has prefill_attention_backend, attention_backend",),
+    "sglang.srt.server_args": (
+        "ServerArgs has prefill_attention_backend, attention_backend, "
+        "speculative_draft_attention_backend",
+    ),
     "sglang.srt.layers.attention.attention_registry": (
         "register_attention_backend(name)",
         "ATTENTION_BACKENDS",
@@ -47,6 +50,18 @@ ATTENTION = {
     "sglang.srt.model_executor.forward_batch_info": (
         f"ForwardBatch has fields {BATCH_FIELDS}",
         "ForwardMode has EXTEND, MIXED, DECODE, IDLE, TARGET_VERIFY, DRAFT_EXTEND_V2",
+        "ForwardMode has is_target_verify, is_draft_extend_v2",
+    ),
+    "sglang.srt.speculative.draft_utils": (
+        "DraftBackendFactory.__init__(self, draft_model_runner)",
+        "DraftBackendFactory.create_decode_backend(self)",
+        "DraftBackendFactory.create_draft_extend_backend(self)",
+    ),
+    "sglang.srt.speculative.eagle_info": (
+        "EagleDraftExtendInput has fields num_tokens_per_req, num_front_tokens",
+    ),
+    "sglang.srt.speculative.spec_info": (
+        "SpeculativeAlgorithm has is_standalone, is_eagle, is_frozen_kv_mtp",
     ),
     "sglang.srt.layers.radix_attention": ("AttentionType.DECODER", f"RadixAttention.{LAYER}"),
     "sglang.srt.mem_cache.memory_pool": (

@@ -20,9 +20,15 @@ FIRST_STEP = "handle_deprecated_dp_attention"
 """First step of SGLang's resolution of arguments (sglang/srt/arg_groups/pipeline.py)."""
 
 
-def prefill_choice(server_args: Any) -> str | None:
-    """The user's own choice of a prefill backend; None if it is left to SGLang, or HK."""
+def prefill_choice(server_args: Any, drafts: bool = False) -> str | None:
+    """The user's own choice of a prefill backend; None if it is left to SGLang, or HK.
+
+    Args:
+        drafts: whether it is that of the draft model, which has a flag of its own.
+    """
     chosen: str | None = server_args.prefill_attention_backend or server_args.attention_backend
+    if drafts:
+        chosen = server_args.speculative_draft_attention_backend or chosen
     return None if chosen == NAME else chosen
 
 

@@ -5,6 +5,8 @@
 `backend.py`: the wrapper, a subclass of the parent's class, around HK's part.
 `prefill.py`: HK's part, with its layers and the count of their calls.
 `batch.py`: for each batch, the rows that HK computes, as metadata beside the parent's.
+`drafts.py`: rows of drafts, those that a target verifies and those of a draft model.
+`draft_backends.py`: the backends that SGLang makes for a draft model.
 `parent_rows.py`: the parent's rows of a batch that HK shares with it.
 `layers.py`: for each layer, whether HK can serve it, and with which arguments.
 `contest.py`: for each kind of layer, a measurement of whether HK or the parent is faster.

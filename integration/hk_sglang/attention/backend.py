@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from hk_backend.routing.routes import routes
 from hk_sglang.attention.hk_attention import HKAttention
 from hk_sglang.attention.server import refuse_server
 from hk_sglang.contract import FORWARD, FORWARD_DECODE
+
+if TYPE_CHECKING:
+    from hk_sglang.attention.draft_backends import DraftSteps
 
 logger = loggers.of("sglang", "attention")
 
@@ -57,17 +60,8 @@ def wrapper_of(parent: Any) -> Any:
 
     class Wrapper(parent):  # type: ignore[misc]
         hk: HKAttention
-
-        def init_forward_metadata(self, forward_batch: Any) -> None:
-            with self.hk.planned(forward_batch):
-                super().init_forward_metadata(forward_batch)
-
-        def init_forward_metadata_out_graph(
-            self, forward_batch: Any, in_capture: bool = False
-        ) -> None:
-            # SGLang calls this alone, and not in a capture, before it replays a graph
-            with self.hk.planned(forward_batch, replays=not in_capture):
-                super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+        init_forward_metadata = _eager(parent)
+        init_forward_metadata_out_graph = _for_graphs(parent)
 
         def init_cuda_graph_state(
             self, max_bs: int, max_num_tokens: int, *args: Any, **named: Any
@@ -80,6 +74,45 @@ def wrapper_of(parent: Any) -> Any:
 
     Wrapper.__name__ = Wrapper.__qualname__ = f"HK{parent.__name__}"
     return Wrapper
+
+
+@cache
+def steps_wrapper_of(parent: Any) -> Any:
+    """Makes a subclass of class `parent`, which has the backends of a draft model's steps.
+
+    SGLang's class may make their metadata, and before replays does so without their methods.
+    """
+
+    class Wrapper(parent):  # type: ignore[misc]
+        hk: DraftSteps
+        init_forward_metadata = _eager(parent)
+        init_forward_metadata_out_graph = _for_graphs(parent)
+
+    Wrapper.__name__ = Wrapper.__qualname__ = f"HK{parent.__name__}"
+    return Wrapper
+
+
+def _eager(parent: Any) -> Callable[..., None]:
+    """Makes a wrapper's method that makes the metadata of a batch whose layers Python calls."""
+
+    def init_forward_metadata(self: Any, forward_batch: Any) -> None:
+        with self.hk.planned(forward_batch):
+            parent.init_forward_metadata(self, forward_batch)
+
+    return init_forward_metadata
+
+
+def _for_graphs(parent: Any) -> Callable[..., None]:
+    """Makes a wrapper's method that makes the metadata of a batch in a graph."""
+
+    def init_forward_metadata_out_graph(
+        self: Any, forward_batch: Any, in_capture: bool = False
+    ) -> None:
+        # SGLang calls this alone, and not in a capture, before it replays a graph
+        with self.hk.planned(forward_batch, replays=not in_capture):
+            parent.init_forward_metadata_out_graph(self, forward_batch, in_capture=in_capture)
+
+    return init_forward_metadata_out_graph
 
 
 def _forward(parent: Any, name: str) -> Callable[..., Any]:

@@ -172,6 +172,32 @@ def page_slots(
     return req_to_token[requests[:, None].long(), positions].long()
 
 
+def refuse_call(
+    planned: PlannedBatch,
+    tokens: int,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    extra: dict[str, Any],
+    dtype: torch.dtype,
+) -> str:
+    """Reason why HK does not take a call as it is (see `HKAttention.attend`); empty if it does.
+
+    Args:
+        tokens: rows of `q`.
+        dtype: dtype of the model's activations.
+    """
+    if k is None:
+        return "no keys handed over"
+    if tokens < planned.num_tokens or k.shape[0] != tokens:
+        return "queries or keys of other tokens than the batch's"
+    if q.dtype is not dtype or k.dtype is not dtype:
+        return f"query in {q.dtype}, keys in {k.dtype}"
+    if not extra:
+        return ""
+    given = [name for name, value in extra.items() if value is not None and name != "sinks"]
+    return f"argument {given[0]} of the call" if given else ""
+
+
 def refuse_batch(batch: Any) -> str:
     """Reason why only the parent can compute a batch; empty if HK may."""
     mode = batch.forward_mode

@@ -1,69 +1,21 @@
 """Plans batches of decode rows: eager ones, and those that a graph records and replays.
 
-A row has one query token, or one and its drafts (TARGET_VERIFY), which a chain lets see each other
-as tokens of a prompt do. A captured launch reads the same memory at each replay. So the rows of
-graphs lie in buffers of HK's own, which SGLang's call before each replay fills. Only as many pages
-are copied as the longest request has.
+A row has one query token, or one and its drafts (see `drafts`). A captured launch reads the same
+memory at each replay. So the rows of graphs lie in buffers of HK's own, which SGLang's call before
+each replay fills. Only as many pages are copied as the longest request has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from hk_backend.engine.batch_plan import Batch, plan_capture, plan_decode
 from hk_sglang.attention.batch import PlannedBatch, page_slots
-
-Keys = TypeVar("Keys", int, torch.Tensor)
-
-
-def refuse_decode(batch: Any) -> str:
-    """Reason why only the parent can compute a batch of decode rows; empty if HK may."""
-    drafts = getattr(batch, "spec_info", None)
-    if batch.forward_mode.is_target_verify():
-        if why := refuse_drafts(drafts):
-            return why
-    elif drafts is not None:
-        return "drafting"
-    if getattr(batch, "encoder_lens", None) is not None:
-        return "an encoder's tokens in front of the prompt"
-    if getattr(batch, "tbo_parent_token_range", None) is not None:
-        return "two-batch overlap"
-    if batch.seq_lens_cpu is None:
-        return "no sequence lengths on the host"
-    return ""
-
-
-def refuse_drafts(drafts: Any) -> str:
-    """Reason why HK does not verify a batch's drafts, its `spec_info`; empty if HK may.
-
-    The mask of a tree lies on the device. EAGLE's drafts are a chain with `topk` 1, DFLASH's always
-    are (dflash_info.py), and NGRAM's may branch whatever `topk` is (`tree_topk` in ngram_info.py).
-    """
-    if getattr(drafts, "tree_topk", 1) != 1:
-        return "a tree of drafts"
-    if getattr(drafts, "topk", None) != 1:
-        return f"drafts of {type(drafts).__name__}"
-    if getattr(drafts, "ragged_verify_layout", None) is not None:
-        return "adaptive verification"
-    return ""
-
-
-def query_tokens(batch: Any) -> int:
-    """Query tokens of each row of a batch that `refuse_decode` lets pass."""
-    return int(batch.spec_info.draft_token_num) if batch.forward_mode.is_target_verify() else 1
-
-
-def all_keys(batch: Any, seq_lens: Keys, tokens: int) -> Keys:
-    """Keys of each row with `tokens` query tokens, by SGLang's `seq_lens`.
-
-    SGLang does not count those of a row that verifies drafts (`_apply_cuda_graph_metadata` in
-    aiter_backend.py). On the host some of its workers do, which makes a bound of the result.
-    """
-    return seq_lens + tokens if batch.forward_mode.is_target_verify() else seq_lens
+from hk_sglang.attention.drafts import NOT_A_STEP, DraftStep, all_keys, query_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,15 +59,31 @@ class DecodeBatches:
     Args:
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
+        step: the step of a draft model whose batches these are.
+        first: the first step's batches, which have the same page tables; None: this is it.
     """
 
-    def __init__(self, pool: Any, req_to_token: torch.Tensor) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        req_to_token: torch.Tensor,
+        step: DraftStep = NOT_A_STEP,
+        first: DecodeBatches | None = None,
+    ) -> None:
         self._pool, self._req_to_token = pool, req_to_token
+        self._step, self._first = step, first
         self._graph: GraphRows | None = None
         self._captured: set[int] = set()
 
     def allocate(self, requests: int, tokens: int) -> None:
-        """Allocates the memory for captured batches of up to `requests` rows of `tokens` tokens."""
+        """Allocates the memory for captured batches of up to `requests` rows of `tokens` tokens.
+
+        The first step of a draft model does so before the others, which take its tables.
+        """
+        if self._first is not None:
+            if (theirs := self._first._graph) is not None:
+                self._graph = replace(theirs, seq_lens=torch.zeros_like(theirs.seq_lens))
+            return
         pages = -(-self._req_to_token.shape[1] // self._pool.page_size)
         windows = self._to_window is not None
         self._graph = GraphRows.of(requests, tokens, pages, self._req_to_token.device, windows)
@@ -127,8 +95,8 @@ class DecodeBatches:
     def eager(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch whose layers are called by Python."""
         tokens = query_tokens(batch)
-        seq_lens = all_keys(batch, batch.seq_lens[: batch.batch_size], tokens)
-        table, slots = self._pages(batch, seq_lens, tokens)
+        seq_lens = self._seq_lens(batch, tokens, self._step.ahead)
+        table, slots = self._pages(batch, tokens)
         plan = plan_decode(self._described(batch, seq_lens, table, None, tokens))
         if plan is None or plan.decode is None:
             return None
@@ -164,14 +132,17 @@ class DecodeBatches:
     def fill(self, batch: Any) -> None:
         """Writes a batch's rows to the memory that captured launches read.
 
-        The batch may be without drafts, if a rank replays a graph for others' sake.
+        The batch may be without drafts, if a rank replays a graph for others' sake. The first step
+        of a draft model fills the tables of all, which are as long as the last one needs.
         """
         assert self._graph is not None
         tokens = self._graph.tokens
-        seq_lens = all_keys(batch, batch.seq_lens[: batch.batch_size], tokens)
-        table, slots = self._pages(batch, seq_lens, tokens)
+        seq_lens = self._seq_lens(batch, tokens, self._step.ahead)
+        self._graph.seq_lens[: len(seq_lens)].copy_(seq_lens)
+        if self._first is not None:
+            return
+        table, slots = self._pages(batch, tokens)
         rows, pages = table.shape
-        self._graph.seq_lens[:rows].copy_(seq_lens)
         self._graph.block_table[:rows, :pages].copy_(table)
         if self._graph.window_table is not None:
             window = self._numbers(self._to_window(slots))
@@ -184,15 +155,18 @@ class DecodeBatches:
     def _to_window(self) -> Any:
         return getattr(self._pool, "translate_loc_from_full_to_swa", None)
 
-    def _pages(
-        self, batch: Any, seq_lens: torch.Tensor, tokens: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _seq_lens(self, batch: Any, tokens: int, ahead: int) -> torch.Tensor:
+        """All keys of each row, `[rows]` (see `all_keys`)."""
+        seq_lens: torch.Tensor = batch.seq_lens[: batch.batch_size]
+        return all_keys(batch, seq_lens, tokens, ahead)
+
+    def _pages(self, batch: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Page numbers of a batch's rows, int32 `[rows, pages]`, and a slot in each.
 
-        Behind a row's last key, slots of one page each are whatever the table holds.
+        They are those of all steps. Behind a row's last key, slots of one page each are whatever
+        the table holds.
 
         Args:
-            seq_lens: `[rows]`, all keys of each row.
             tokens: query tokens of each row.
         """
         longest = self._longest(batch, tokens)
@@ -200,6 +174,7 @@ class DecodeBatches:
         if self._pool.page_size == 1 and self._to_window is None:  # the table is what HK reads
             slots = self._req_to_token[:, :longest].index_select(0, requests)
             return slots, slots
+        seq_lens = self._seq_lens(batch, tokens, self._step.most)
         slots = page_slots(requests, self._req_to_token, seq_lens, self._pool.page_size, longest)
         return self._numbers(slots), slots
 
@@ -210,14 +185,16 @@ class DecodeBatches:
             known = int(batch.seq_lens_cpu[: batch.batch_size].max())
         else:
             known = getattr(batch, "max_seq_len_host", None) or most
-        return min(max(all_keys(batch, known, tokens), 1), most)
+            if batch.forward_mode.is_draft_extend_v2():  # this number is from before the drafts
+                known += tokens
+        return min(max(all_keys(batch, known, tokens, self._step.most), 1), most)
 
     def _numbers(self, slots: torch.Tensor) -> torch.Tensor:
         numbers: torch.Tensor = (slots // self._pool.page_size).int()
         return numbers
 
-    @staticmethod
     def _described(
+        self,
         batch: Any,
         seq_lens: torch.Tensor,
         table: torch.Tensor,
@@ -227,7 +204,7 @@ class DecodeBatches:
         rows = batch.batch_size
         return Batch(
             np.arange(rows + 1, dtype=np.int32) * tokens,
-            all_keys(batch, batch.seq_lens_cpu[:rows], tokens).numpy(),
+            all_keys(batch, batch.seq_lens_cpu[:rows], tokens, self._step.most).numpy(),
             seq_lens,
             lambda selected, longest: selected.of_rows(table),
             starts,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,8 @@ from hk_backend.engine.strict import StrictError
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
 from hk_backend.terms.attention_step import AttentionStep
-from hk_sglang.attention.batch import PlannedBatch
+from hk_sglang.attention.batch import PlannedBatch, refuse_call
+from hk_sglang.attention.drafts import NOT_A_STEP, DraftStep, is_copy
 from hk_sglang.attention.evidence import Evidence
 from hk_sglang.attention.layers import ServedLayers, layers_of
 from hk_sglang.attention.parents import PARENTS
@@ -76,6 +78,15 @@ class HKAttention:
                 self._layers[layer]  # decides on the layer
         self._layers.log(name, parent)
         self._planner.decode = self._layers.decode_rows()
+
+    def beside(
+        self, backend: Any, step: DraftStep = NOT_A_STEP, first: HKAttention | None = None
+    ) -> HKAttention:
+        """HK's part of another backend of the same model (see `Planner.beside`)."""
+        found = copy(self)
+        found._backend = backend
+        found._planner = self._planner.beside(backend, step, first._planner if first else None)
+        return found
 
     def allocate_graphs(self, requests: int, tokens: int) -> None:
         """Allocates memory for graphs of up to `requests` decode rows, with `tokens` in all."""
@@ -136,9 +147,12 @@ class HKAttention:
         if planned is None:
             return None
         if planned.batch is not batch:
-            if batch.forward_mode.is_decode():
+            if is_copy(batch, planned.batch):
+                planned = self._planned = replace(planned, batch=batch)
+            elif batch.forward_mode.is_decode():
                 return None
-            planned = PlannedBatch(batch, NO_PLAN)
+            else:
+                planned = PlannedBatch(batch, NO_PLAN)
         plan, tokens = planned.plan, q.shape[0]  # takes a third of the time of `len`
         why = self._why(planned, layer, tokens, q, k, extra)
         if not why:
@@ -185,19 +199,10 @@ class HKAttention:
                 return NO_STEP
         if served.cache_refusal and (plan.reads_cache or plan.decode is not None):
             return served.cache_refusal
-        if k is None:
-            return "no keys handed over"
-        if tokens < planned.num_tokens or k.shape[0] != tokens:
-            return "queries or keys of other tokens than the batch's"
-        if q.dtype is not self._dtype or k.dtype is not self._dtype:
-            return f"query in {q.dtype}, keys in {k.dtype}"
         masked = getattr(self._backend.forward_metadata, "custom_mask", None) is not None
         if masked and not planned.batch.forward_mode.is_target_verify():  # a chain's is causal
             return "a mask of the model's own"
-        if not extra:
-            return ""
-        given = [name for name, value in extra.items() if value is not None and name != "sinks"]
-        return f"argument {given[0]} of the call" if given else ""
+        return refuse_call(planned, tokens, q, k, extra, self._dtype)
 
     def _attention(
         self,

@@ -2,6 +2,7 @@
 
 `ATTENTION_BACKENDS` (sglang/srt/layers/attention/attention_registry.py) holds a factory per name.
 Each new factory calls the old one, and hands the backend to HK if it serves the runner's prefill.
+So do the methods of `DraftBackendFactory`, which makes those of a draft model.
 Names stay the same, and so does everything that SGLang decides by name.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 from hk_backend.config import get_config
@@ -32,6 +34,7 @@ def register_attention() -> str:
     if why := why_unknown("SGLang", check_engine()):
         return why
     from sglang.srt.model_executor.model_runner_components import attention_backend_setup
+    from sglang.srt.speculative.draft_utils import DraftBackendFactory
 
     from hk_sglang import serving, sleeping
 
@@ -40,6 +43,8 @@ def register_attention() -> str:
     route_all()
     if hasattr(attention_backend_setup, BUILDER):
         wrap(attention_backend_setup, BUILDER, _build)
+    for name, wrapper in DRAFT_FACTORIES.items():
+        wrap(DraftBackendFactory, name, _drafting(wrapper))
     return ""
 
 
@@ -71,22 +76,48 @@ def routed(name: str, factory: Factory) -> Factory:
     @wraps(factory)
     def make(runner: Any) -> Any:
         backend = factory(runner)
-        if getattr(runner, "prefill_attention_backend_str", None) != name:
-            return backend  # the decode half of a pair
-        try:
-            if ROUTE not in get_config().backend:
-                return backend  # the flag belonged to an earlier server of this process
-            from hk_sglang.attention.backend import wrap as wrap_backend
-
-            wrap_backend(backend, name, runner)
-        except StrictError:
-            raise  # SGLang's scheduler does not catch it, which stops the server
-        except Exception as error:  # a broken HK installation must not break the engine
-            why = f"HK cannot be loaded: {type(error).__name__}: {error}"
-            routes.disable(ROUTE, why)
-            logger.exception("hk_backend: SGLang serves attention without HK: %s", why)
-            refuse(why)
+        if getattr(runner, "prefill_attention_backend_str", None) == name:  # else half of a pair
+            _let_hk("backend.wrap", backend, name, runner)
         return backend
 
     make.hk_original = factory  # type: ignore[attr-defined]
     return make
+
+
+DRAFT_FACTORIES = {
+    "create_draft_extend_backend": "draft_backends.wrap_extend",
+    "create_decode_backend": "draft_backends.wrap_steps",
+}
+"""SGLang's methods that make the backends of a draft model, and HK's functions that wrap these."""
+
+
+def _drafting(wrapper: str) -> Callable[..., Any]:
+    """Makes a function around a method of `DRAFT_FACTORIES`, after which `wrapper` follows."""
+
+    def make(original: Callable[..., Any], factory: Any) -> Any:
+        backend = original(factory)
+        if backend is not None:  # one step of a draft needs none
+            _let_hk(wrapper, backend, factory.draft_model_runner)
+        return backend
+
+    return make
+
+
+def _let_hk(wrapper: str, *known: Any) -> None:
+    """Lets HK's function `wrapper` wrap a backend, unless HK cannot be loaded.
+
+    Raises:
+        StrictError: HK does not serve it, with HK_STRICT=1.
+    """
+    if ROUTE not in get_config().backend:
+        return  # the flag belonged to an earlier server of this process
+    module, function = wrapper.split(".")
+    try:
+        getattr(import_module(f"hk_sglang.attention.{module}"), function)(*known)
+    except StrictError:
+        raise  # SGLang's scheduler does not catch it, which stops the server
+    except Exception as error:  # a broken HK installation must not break the engine
+        why = f"HK cannot be loaded: {type(error).__name__}: {error}"
+        routes.disable(ROUTE, why)
+        logger.exception("hk_backend: SGLang serves attention without HK: %s", why)
+        refuse(why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from hk_backend.engine.batch_plan import BatchPlan
 from hk_backend.engine.decode_rows import DecodeRows
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import PlannedBatch, plan_forward_batch
-from hk_sglang.attention.decode import DecodeBatches, query_tokens, refuse_decode
+from hk_sglang.attention.decode import DecodeBatches
+from hk_sglang.attention.drafts import NOT_A_STEP, DraftStep, query_tokens, refuse_decode
 from hk_sglang.attention.evidence import Evidence
 from hk_sglang.attention.layers import ServedLayers
 from hk_sglang.attention.parent_rows import parent_rows
@@ -44,8 +46,22 @@ class Planner:
         self._reads_back = reads_back
         self._pool = backend.token_to_kv_pool
         self._req_to_token = backend.req_to_token_pool.req_to_token
+        self._step = NOT_A_STEP
         self._decode_batches = DecodeBatches(self._pool, self._req_to_token)
         self.decode: DecodeRows | None = None
+
+    def beside(self, backend: Any, step: DraftStep, first: Planner | None) -> Planner:
+        """A planner for another backend of the same model and pool.
+
+        Args:
+            step: the step of a draft model that the backend serves.
+            first: the planner of the first step; None: this is the first, or no step.
+        """
+        found = copy(self)
+        found._backend, found._step = backend, step
+        theirs = None if first is None else first._decode_batches
+        found._decode_batches = DecodeBatches(self._pool, self._req_to_token, step, theirs)
+        return found
 
     def allocate_graphs(self, requests: int, tokens: int) -> None:
         """Allocates memory for graphs of up to `requests` decode rows, with `tokens` in all."""
@@ -108,17 +124,18 @@ class Planner:
         """Plans a batch of decode rows; None if the parent computes it, and nothing is counted."""
         if self.decode is None:
             return None
-        refusal, verifies = refuse_decode(batch), batch.forward_mode.is_target_verify()
-        if refusal and not verifies:
+        refusal = refuse_decode(batch, self._step)
+        if refusal and batch.spec_info is None:
             return None
         if why := refusal or self.decode.why_not(batch.batch_size, query_tokens(batch)):
-            tokens = len(batch.input_ids) if verifies else batch.batch_size
+            verifies = batch.forward_mode.is_target_verify()
+            tokens = len(batch.input_ids) if verifies else batch.batch_size * query_tokens(batch)
             return PlannedBatch(batch, BatchPlan(left_decode=why, decode_tokens=tokens), tokens)
         return self._decode_batches.eager(batch)
 
     def _plan_capture(self, batch: Any) -> PlannedBatch | None:
         """Plans a batch of decode rows that is captured; None if the graph is the parent's."""
-        if self.decode is None or not decodes(batch) or refuse_decode(batch):
+        if self.decode is None or not decodes(batch) or refuse_decode(batch, self._step):
             return None
         tokens = query_tokens(batch)
         try:
@@ -134,9 +151,9 @@ class Planner:
 def decodes(batch: Any) -> bool:
     """Whether the rows of a batch belong to the route of decode, if there is one.
 
-    Rows that verify drafts are those of prefill's route, which leaves them, if decode is no route.
+    Rows of several tokens are those of prefill's route, which leaves them, if decode is no route.
     """
     mode = batch.forward_mode
-    if mode.is_target_verify():
+    if mode.is_target_verify() or mode.is_draft_extend_v2():
         return DECODE in get_config().backend
     return bool(mode.is_decode())

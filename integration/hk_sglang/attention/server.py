@@ -13,16 +13,31 @@ def refuse_server(name: str, runner: Any) -> str:
 
     `name` is the prefill backend's.
     """
-    chosen = prefill_choice(runner.server_args)
+    chosen = prefill_choice(runner.server_args, runner.is_draft_worker)
     if chosen is not None:
         return f"the server's own choice of {chosen} for prefill"
     if name not in PARENTS:
         return f"attention backend {name}"
-    if runner.is_draft_worker:
+    if runner.is_draft_worker and not drafts_on_its_own_backends(runner):
         return "a draft model"
     if runner.use_mla_backend:
         return "latent attention"
     return refuse_parallel() or refuse_execution(runner)
+
+
+def drafts_on_its_own_backends(runner: Any) -> bool:
+    """Whether a draft model's batches are those of SGLang's EAGLE worker (eagle_worker_v2.py).
+
+    Other workers draft without keys of their own, not causally, or with several models.
+    """
+    from sglang.srt.runtime_context import get_spec
+
+    algorithm = runner.spec_algorithm
+    if algorithm.is_standalone():
+        return True
+    if not algorithm.is_eagle() or algorithm.is_frozen_kv_mtp():
+        return False
+    return not get_spec().enable_multi_layer_eagle
 
 
 def refuse_parallel() -> str:

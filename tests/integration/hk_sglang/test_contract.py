@@ -34,6 +34,7 @@ from sglang.srt.mem_cache import memory_pool
 from sglang.srt.model_executor import forward_batch_info
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader import loader
+from sglang.srt.speculative import draft_utils
 
 from hk_backend.engine.linear.heads import KEPT_HEAD
 from hk_backend.engine.linear.options import FORMATS_OF
@@ -105,6 +106,7 @@ def test_something_else_in_its_place(
         (check_engine, memory_pool.KVWriteLoc, "for_layer"),
         (check_engine, radix_attention, "AttentionType"),
         (check_engine, BACKEND, "forward_metadata"),
+        (check_engine, draft_utils.DraftBackendFactory, "create_decode_backend"),
         (check_linear, linear, "WEIGHT_LOADER_V2_SUPPORTED"),
         (check_linear, vocab_parallel_embedding, "ParallelLMHead"),
     ],

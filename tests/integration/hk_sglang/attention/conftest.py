@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 from hk_sglang.attention.install import register_attention
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.runtime_context import get_context
 
 from hk_backend.routing.routes import RouteCounters
+from tests.devices.hip.device import OnTheHost
+from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import batch, engine
+from tests.integration.shared.attention.gpu import emulated_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +54,17 @@ def stand_ins(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("aiter", "triton", "intel_amx", "flex_attention", "dsa"):
         monkeypatch.setitem(batch.ATTENTION_BACKENDS, name, stock)
     assert register_attention() == ""
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnTheHost]:
+    with emulated_gpu(monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def graphs(device: OnTheHost, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let HK compute on the emulated GPU wherever it can, over a parent with graphs."""
+    environment(HK_DEVICE="hip", HK_EVIDENCE="ignore")
+    allocate = lambda self, max_bs, max_num_tokens: None  # noqa: E731
+    monkeypatch.setattr(TorchNativeAttnBackend, "init_cuda_graph_state", allocate, raising=False)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang.attention import contest
-from hk_sglang.attention.install import BUILDER, register_attention
+from hk_sglang.attention.install import BUILDER, DRAFT_FACTORIES, register_attention
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 from sglang.srt.runtime_context import get_context
+from sglang.srt.speculative.draft_utils import DraftBackendFactory
 
 from hk_backend.config import get_config
 from hk_backend.engine import cache_proof
@@ -55,6 +56,8 @@ def routed(backend: str = "attention") -> Iterator[RouteCounters]:
         patch.setattr(batch, "ATTENTION_BACKENDS", factories)
         patch.setattr(cache_proof, "_proven", set())
         patch.setattr(attention_backend_setup, BUILDER, build)  # put back at the end
+        for name in DRAFT_FACTORIES:
+            patch.setattr(DraftBackendFactory, name, getattr(DraftBackendFactory, name))
         assert register_attention() == ""
         yield routes.counters("attention")
     get_config.cache_clear()

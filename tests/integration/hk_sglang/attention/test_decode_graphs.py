@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Graph
-from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import engine
 from tests.integration.hk_sglang.attention.batch import Batch, Server, drafts_of
 from tests.integration.shared.attention.expected import check_rows
-from tests.integration.shared.attention.gpu import emulated_gpu
 from tests.integration.shared.attention.rows import Row
 
 REQUESTS, REPLAYS, FEW, LONGEST, DRAFTS = 6, 200, 10, 130, 3
@@ -30,19 +27,8 @@ CAPTURING = "sglang.srt.model_executor.runner_utils.capture_mode.is_capture_mode
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnTheHost]:
-    with emulated_gpu(monkeypatch) as found:
-        yield found
-
-
-@pytest.fixture
-def decode(
-    device: OnTheHost, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RouteCounters]:
-    """Install the attention routes over a parent with graphs; returns decode's counters."""
-    environment(HK_DEVICE="hip", HK_EVIDENCE="ignore")
-    allocate = lambda self, max_bs, max_num_tokens: None  # noqa: E731
-    monkeypatch.setattr(TorchNativeAttnBackend, "init_cuda_graph_state", allocate, raising=False)
+def decode(graphs: None) -> Iterator[RouteCounters]:
+    """Install the attention routes; returns decode's counters."""
     with engine.routed("attention,decode"):
         yield routes.counters("decode")
 

@@ -24,6 +24,7 @@ from hk_backend.routing.routes import RouteCounters, Tally, routes
 from hk_backend.terms.verdict import SERVED, refused
 from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention.batch import MIXED, NUM_HEADS, PREFILL, Batch, Server
+from tests.integration.hk_sglang.attention.drafter import drafter
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
 
@@ -40,7 +41,9 @@ DETERMINISTIC, UNIFIED = "enable_deterministic_inference", SimpleNamespace(is_tr
         ({"enable_two_batch_overlap": True}, {}, "two-batch overlap"),
         ({"enable_pdmux": True}, {}, "prefill and decode multiplexed on one device"),
         ({DETERMINISTIC: True}, {}, "--enable-deterministic-inference: not proven for HK"),
-        ({}, {"is_draft_worker": True}, "a draft model"),
+        ({}, drafter("DFLASH"), "a draft model"),
+        ({}, drafter("FROZEN_KV_MTP"), "a draft model"),
+        ({"enable_multi_layer_eagle": True}, drafter("EAGLE"), "a draft model"),
         ({}, {"use_mla_backend": True}, "latent attention"),
         ({}, {"kv_index_translator": UNIFIED}, "a unified memory pool"),
     ],

@@ -1,7 +1,7 @@
-"""A whole SGLang engine with a draft model on an emulated MI355X, where HK verifies the drafts.
+"""A whole SGLang engine with a draft model on an emulated MI355X, where HK drafts and verifies.
 
-The draft model is the target itself, so that some drafts are right. Its own attention, the tree of
-drafts and their acceptance are SGLang's Triton kernels. The engines are otherwise those of
+The draft model is the target itself, so that some drafts are right. The tree of drafts and their
+acceptance are SGLang's Triton kernels. The engines are otherwise those of
 test_emulated_engine.py.
 """
 
@@ -55,11 +55,15 @@ def engines(folder: Path, checkpoint: Checkpoint) -> Iterator[Engines]:
 
 @pytest.mark.engine_proof
 def test_rows(engines: Engines) -> None:
-    """HK computes the target's prompts, and every row that verifies drafts."""
+    """HK computes the prompts of both models, and every row of drafts.
+
+    The target verifies them, the draft model computes what was verified again (DRAFT_EXTEND_V2),
+    and decodes in one step less than there are drafts.
+    """
     drafted = engines["drafted"]
     healthy = replace(drafted, rounds=drafted.rounds[:1])
-    assert_routed(healthy)
-    assert_decoded(healthy, 1 + DRAFTS)
+    assert_routed(healthy, models=2)
+    assert_decoded(healthy, 2 * (1 + DRAFTS) + DRAFTS - 1, models=2)
 
 
 @pytest.mark.engine_proof

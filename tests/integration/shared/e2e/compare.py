@@ -66,8 +66,12 @@ def comparable(answer: Answer, other: Answer) -> Iterator[tuple[float, float]]:
         yield pair[0], pair[1]
 
 
-def assert_routed(result: ScenarioResult) -> None:
-    """Hold that HK computed at least 99 % of the prefill; its count must be the scheduler's own."""
+def assert_routed(result: ScenarioResult, models: int = 1) -> None:
+    """Hold that HK computed at least 99 % of the prefill; its count must be the scheduler's own.
+
+    Args:
+        models: 2, if a draft model with as many layers computes all prompts, too.
+    """
     for rank, worker in enumerate(result.rounds[-1].workers):
         attention = worker.routes.get("attention")
         assert attention, f"worker {rank}: HK counted nothing"
@@ -75,24 +79,29 @@ def assert_routed(result: ScenarioResult) -> None:
         missed = sum(tally["tokens"] for tally in attention["fallbacks"].values())
         assert served >= ROUTED_SHARE * (served + missed) > 0, f"worker {rank}: {attention}"
         if result.rounds[-1].batches is not None:
-            scheduled = worker.layers * sum(
-                batch.prefill_tokens for item in result.rounds for batch in item.batches or []
+            scheduled = (
+                models
+                * worker.layers
+                * sum(
+                    batch.prefill_tokens for item in result.rounds for batch in item.batches or []
+                )
             )
             assert served + missed == scheduled, f"scheduled {scheduled}, counted {attention}"
         assert attention["on"], attention["why"]
 
 
-def assert_decoded(result: ScenarioResult, tokens: int = 1) -> None:
+def assert_decoded(result: ScenarioResult, tokens: int = 1, models: int = 1) -> None:
     """Hold that HK computed every decode row; its count must be the scheduler's own.
 
     Args:
-        tokens: query tokens of each row: one and its drafts.
+        tokens: query tokens for each row: one and its drafts, and those of a draft model.
+        models: see `assert_routed`.
     """
     for rank, worker in enumerate(result.rounds[-1].workers):
         decode = worker.routes.get("decode")
         assert decode, f"worker {rank}: HK counted nothing"
         assert decode["on"], decode["why"]
-        assert (decode["fallbacks"], decode["layers"]) == ({}, worker.layers), decode
+        assert (decode["fallbacks"], decode["layers"]) == ({}, models * worker.layers), decode
         if result.rounds[-1].batches is not None:
             before = result.start[rank].routes.get("decode", {"tokens": 0})["tokens"]
             rows = sum(batch.decodes for item in result.rounds for batch in item.batches or [])
