@@ -116,7 +116,10 @@ REFUSED = [
     (of(kv_dtype=torch.float8_e5m2), "keys and values in torch.float8_e5m2"),
     (of(paged=False), "packed"),
     (of(head_size=80, logits_soft_cap=30.0), "logits_soft_cap with head_size 80"),
-    (of(head_size=80, max_query_len=64), "256 rows of a KV head: the gfx950 kernels have up to 128"),
+    (
+        of(head_size=80, max_query_len=64),
+        "256 rows of a KV head: the gfx950 kernels have up to 128",
+    ),
     (of(head_size=256, block_size=24), "head_size 256 of any_pages keys and values in"),
 ]
 

@@ -23,7 +23,8 @@ def test_each_counter_gets_its_results_once(parts: int) -> None:
     assert max(found.values()) <= FAN
     assert set(found) <= set(range(FIRST, FIRST + parts - 1)), "the last share may begin another"
     levels = list(pieces[-1].arrivals())
-    assert levels[-1].joins and levels[-1].counter == max(found), "the last share gets to the top"
+    top = levels[-1]
+    assert (top.joins, top.counter) == (True, max(found)), "the last share gets to the top"
     lowest = [found[FIRST + group] for group in range(-(-parts // FAN))]
     assert min(lowest) >= min(parts, FAN // 2), "too few places for joint results of higher levels"
 

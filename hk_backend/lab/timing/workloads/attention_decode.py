@@ -37,8 +37,8 @@ class Shape(prefill.Shape):
 
 
 BEGIN, JOIN = 5.3, 4.1
-"""Tiles of keys that take as long as a request's begin and end, and as a level of its tree. They are
-no whole numbers, so that workgroups of equal work have equally many of each."""
+"""Tiles of keys that take as long as a request's begin and end, and as a level of its tree. Neither
+is a whole number, so that workgroups of equal work have equally many of each."""
 
 
 def dealt(entry: KernelEntry, shape: Shape, shares: int) -> list[Piece]:
