@@ -65,8 +65,8 @@ class DecodeCost:
         begin: time to begin and end a request, or a part of one.
         alone: time of a tile of keys where memory is idle.
         shared: time of a tile on a full GPU, divided by the workgroups that share a CU.
-        crowded: how many times as long a workgroup takes beside another one on its CU, where
-            memory is idle.
+        crowded: how many times as long a workgroup takes on a CU full of others, where memory is
+            idle.
         join: time to join the results of one level of a request's tree.
     """
 
@@ -76,6 +76,11 @@ class DecodeCost:
     shared: float
     crowded: float
     join: float
+
+    def crowding(self, workgroups: int, resident: int) -> float:
+        """How many times as long each of some workgroups on a CU takes, which holds `resident`."""
+        others = min(workgroups, resident) - 1
+        return 1 + (self.crowded - 1) * others / max(resident - 1, 1)
 
 
 @dataclass(frozen=True)

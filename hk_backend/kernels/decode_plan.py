@@ -2,7 +2,7 @@
 
 The grid is as large as the GPU: workgroups deal all requests' keys among themselves
 (csrc/kernels/attention/deal.hpp). `deal` does the same for known lengths. `microseconds` says how
-long they take, within 8% (rms) of the timing model over 21 batches with each of five kernels.
+long they take, within 7% (rms) of the timing model over 20 batches with each of five kernels.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def microseconds(
     units = (workgroups[unit::compute_units] for unit in range(compute_units))
     slowest = max(
         max(
-            max(path[share] for share in own) * (cost.crowded if len(own) > 1 else 1.0),
+            max(path[share] for share in own) * cost.crowding(len(own), resident(entry)),
             sum(read[share] for share in own) * cost.shared,
         )
         for own in units
