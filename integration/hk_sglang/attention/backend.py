@@ -80,7 +80,8 @@ def wrapper_of(parent: Any) -> Any:
 def steps_wrapper_of(parent: Any) -> Any:
     """Makes a subclass of class `parent`, which has the backends of a draft model's steps.
 
-    SGLang's class may make their metadata, and before replays does so without their methods.
+    SGLang's class may make their metadata without their methods, as intel_amx's does, and triton's
+    before replays.
     """
 
     class Wrapper(parent):  # type: ignore[misc]

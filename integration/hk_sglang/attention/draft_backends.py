@@ -24,6 +24,7 @@ STEPS = (
     "init_forward_metadata(self, forward_batch)",
     "init_forward_metadata_out_graph(self, forward_batch, in_capture)",
 )
+"""Methods that HK plans the steps around; intel_amx's class has none for graphs."""
 
 
 class DraftSteps:
@@ -74,10 +75,11 @@ def wrap_steps(steps: Any, runner: Any) -> None:
     for ahead, backend in enumerate(steps.attn_backends, 1):
         first = parts[0] if parts else None
         parts.append(known.beside(backend, DraftStep(ahead, most, why), first))
-        backend.hk = parts[-1]
-        backend.__class__ = wrapper_of(backend.__class__)
     steps.hk = DraftSteps(parts)
-    steps.__class__ = steps_wrapper_of(steps.__class__)
+    steps.__class__ = steps_wrapper_of(steps.__class__)  # first, as no step is planned without it
+    for backend, part in zip(steps.attn_backends, parts, strict=True):
+        backend.hk = part
+        backend.__class__ = wrapper_of(backend.__class__)
 
 
 def _judged(runner: Any) -> HKAttention | None:
@@ -97,7 +99,8 @@ def _refuse(backends: Sequence[Any], known: HKAttention, runner: Any, steps: Any
     if any(each.token_to_kv_pool is not known.cache.pool for each in backends):
         why = why or "a KV pool that is not the draft model's"
     if steps is not None:
-        why = why or keeps(steps.__class__, STEPS).why
+        there = [each for each in STEPS if hasattr(steps.__class__, each.partition("(")[0])]
+        why = why or keeps(steps.__class__, there).why
     if refuse(why):
         logger.warning("hk_backend: SGLang drafts without HK: %s", why)
     return why

@@ -30,28 +30,34 @@ class Evidence:
         slower: reason why the parent is faster for the current batch, by the `id` of a decision.
 
     Args:
-        hk: HK's part of the backend.
-        backend: the parent, not wrapped yet.
         name: SGLang's name of the backend.
         runner: the runner of the backend.
     """
 
-    def __init__(self, hk: Attention, backend: Any, name: str, runner: Any) -> None:
-        self._hk, self._backend, self._name, self._runner = hk, backend, name, runner
+    def __init__(self, name: str, runner: Any) -> None:
+        self._name, self._runner = name, runner
         self._decisions: dict[Kind, Decision] = {}
         self._decode_decisions: dict[Kind, Decision] = {}
-        self._loading = False
+        self._contestants: tuple[Attention, Any] | None = None
         self.slower: dict[int, str] = {}
 
     @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Context for the decisions on the model's layers; only these layers may be measured."""
-        self._loading = True
+    def loading(self, hk: Attention, backend: Any) -> Iterator[None]:
+        """Context for the decisions on the model's layers; only these layers may be measured.
+
+        SGLang replaces the backend of a draft model, whose workspace must then go. So neither
+        contestant is kept.
+
+        Args:
+            hk: HK's part of the backend.
+            backend: the parent, not wrapped yet.
+        """
+        self._contestants = hk, backend
         try:
             with borrowed(self._runner):
                 yield
         finally:
-            self._loading = False
+            self._contestants = None
 
     def decision_on(self, layer: Any, request: AttentionRequest) -> Decision:
         """The decision on `layer`, shared by all layers of its kind."""
@@ -93,10 +99,10 @@ class Evidence:
     def _decode_contest(
         self, layer: Any, request: DecodeRequest, requests: tuple[int, ...], refusal: str
     ) -> Contest:
-        self._refuse_new_layers()
+        contestants = self._only_while_loading()
         if refusal:
             raise Unserved(refusal)
-        return decode_contest(self._hk, self._backend, self._runner, layer, request, requests)
+        return decode_contest(*contestants, self._runner, layer, request, requests)
 
     def why_slower(self, longest: int) -> str:
         """Sets `slower` for a batch whose longest prompt has `longest` tokens.
@@ -104,7 +110,7 @@ class Evidence:
         Returns the reason if the parent is faster in all kinds. During a contest HK computes the
         batch.
         """
-        if self._loading:
+        if self._contestants is not None:
             self.slower = {}
             return ""
         whys = {id(each): each.why_not(longest) for each in self._decisions.values()}
@@ -112,12 +118,13 @@ class Evidence:
         return "" if len(self.slower) < len(whys) else next(iter(whys.values()), "")
 
     def _contest(self, layer: Any, request: AttentionRequest) -> Contest:
-        self._refuse_new_layers()
-        return prefill_contest(self._hk, self._backend, self._runner, layer, request)
+        return prefill_contest(*self._only_while_loading(), self._runner, layer, request)
 
-    def _refuse_new_layers(self) -> None:
-        if not self._loading:
+    def _only_while_loading(self) -> tuple[Attention, Any]:
+        """The contestants (see `loading`)."""
+        if self._contestants is None:
             raise RuntimeError("the model did not have the layer when it was loaded")
+        return self._contestants
 
 
 def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:

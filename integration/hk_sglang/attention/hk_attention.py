@@ -64,7 +64,7 @@ class HKAttention:
         self._pool = backend.token_to_kv_pool
         parent = PARENTS[name]
         self._dtype: torch.dtype = runner.dtype
-        self._evidence = Evidence(self, backend, name, runner) if measured else None
+        self._evidence = Evidence(name, runner) if measured else None
         self._planned: PlannedBatch | None = None
         self._planning = False
         self.cache = Caches(self._pool, parent, runner.dtype)
@@ -73,7 +73,7 @@ class HKAttention:
         self._layers = ServedLayers(*known, decode_refusal, query_tokens())
         reads_back = parent.reads_fresh_back and self.cache.narrowed
         self._planner = Planner(backend, self._layers, self._evidence, reads_back)
-        with self._evidence.loading() if self._evidence else nullcontext():
+        with self._evidence.loading(self, backend) if self._evidence else nullcontext():
             for layer in layers_of(runner.model):
                 self._layers[layer]  # decides on the layer
         self._layers.log(name, parent)

@@ -106,6 +106,9 @@ def _drafting(wrapper: str) -> Callable[..., Any]:
 def _let_hk(wrapper: str, *known: Any) -> None:
     """Lets HK's function `wrapper` wrap a backend, unless HK cannot be loaded.
 
+    Args:
+        known: what it takes, with the runner of the backend at the end.
+
     Raises:
         StrictError: HK does not serve it, with HK_STRICT=1.
     """
@@ -118,6 +121,7 @@ def _let_hk(wrapper: str, *known: Any) -> None:
         raise  # SGLang's scheduler does not catch it, which stops the server
     except Exception as error:  # a broken HK installation must not break the engine
         why = f"HK cannot be loaded: {type(error).__name__}: {error}"
-        routes.disable(ROUTE, why)
+        if not known[-1].is_draft_worker:  # it shares the served model's process
+            routes.disable(ROUTE, why)
         logger.exception("hk_backend: SGLang serves attention without HK: %s", why)
         refuse(why)

@@ -10,10 +10,10 @@ from hk_sglang.attention.install import register_attention
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.runtime_context import get_context
 
-from hk_backend.routing.routes import RouteCounters
+from hk_backend.routing.routes import RouteCounters, routes
 from tests.devices.hip.device import OnTheHost
 from tests.integration.adapter import Environment
-from tests.integration.hk_sglang.attention import batch, engine
+from tests.integration.hk_sglang.attention import batch, drafter, engine
 from tests.integration.shared.attention.gpu import emulated_gpu
 
 
@@ -68,3 +68,18 @@ def graphs(device: OnTheHost, environment: Environment, monkeypatch: pytest.Monk
     environment(HK_DEVICE="hip", HK_EVIDENCE="ignore")
     allocate = lambda self, max_bs, max_num_tokens: None  # noqa: E731
     monkeypatch.setattr(TorchNativeAttnBackend, "init_cuda_graph_state", allocate, raising=False)
+
+
+@pytest.fixture
+def attention(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> Iterator[RouteCounters]:
+    """Install the attention routes over a draft model's; returns prefill's counters."""
+    environment(HK_EVIDENCE="ignore")
+    drafter.stand_ins(monkeypatch)
+    with engine.routed("attention,decode") as counters:
+        yield counters
+
+
+@pytest.fixture
+def decode(attention: RouteCounters) -> RouteCounters:
+    """Install the same routes; returns decode's counters."""
+    return routes.counters("decode")

@@ -5,7 +5,6 @@ HK computes those of chains, on the backends that SGLang's factory makes for dra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +13,12 @@ import pytest
 import torch
 from hk_sglang.attention.hk_attention import NO_PLAN
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-from sglang.srt.speculative.draft_utils import DraftBackendFactory
 from sglang.srt.speculative.eagle_info import EagleDraftExtendInput, EagleDraftInput
 
-from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.adapter import Environment
 from tests.integration.hk_sglang.attention import engine
-from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, is_wrapped
+from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch
 from tests.integration.hk_sglang.attention.drafter import Drafter, Steps, stand_ins
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.expected import check_rows
@@ -29,20 +26,6 @@ from tests.integration.shared.attention.expected import check_rows
 STEPS = 4
 CACHED = [30, 1, 15, 16, 77]
 FP8 = torch.float8_e4m3fn
-
-
-@pytest.fixture
-def attention(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> Iterator[RouteCounters]:
-    """Install the attention routes, with HK wherever it can; returns prefill's counters."""
-    environment(HK_EVIDENCE="ignore")
-    stand_ins(monkeypatch)
-    with engine.routed("attention,decode") as counters:
-        yield counters
-
-
-@pytest.fixture
-def decode(attention: RouteCounters) -> RouteCounters:
-    return routes.counters("decode")
 
 
 # -- what HK computes
@@ -125,6 +108,16 @@ def test_steps_at_the_end_of_a_table(
     engine.without_parent(monkeypatch)
     check_rows(drafter.run(batch), drafter.made(batch))
     assert decode.served == Tally(STEPS - 1, (STEPS - 1) * 2)
+
+
+def test_a_copy_of_an_extend(decode: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang may copy the batch once its metadata is made, as it does with each step's."""
+    batch = Drafter(STEPS).extend(CACHED)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    batch.metadata = replace(batch.metadata)
+    engine.without_parent(monkeypatch)
+    check_rows(batch.call(), batch.made())
+    assert decode.served == Tally(1, len(CACHED) * (1 + STEPS))
 
 
 def test_layers_are_judged_once(decode: RouteCounters) -> None:
@@ -234,6 +227,7 @@ def test_decode_is_no_route(environment: Environment, monkeypatch: pytest.Monkey
     with engine.routed() as counters:
         drafter = Drafter(STEPS)
         drafter.run(drafter.drafting(CACHED))
+        assert all(each.hk._planned is None for each in drafter.steps.attn_backends)
         assert not counters.fallbacks
         batch = drafter.extend(CACHED)
         batch.check()
@@ -250,59 +244,3 @@ def test_switched_off(decode: RouteCounters, off: str) -> None:
     Batch(drafter.server, MIXED).check()
     assert (decode.served == Tally()) == (off == "decode")
     assert (routes.counters("attention").served == Tally()) == (off == "attention")
-
-
-# -- backends that HK does not wrap
-
-
-def test_the_users_own_choice(decode: RouteCounters) -> None:
-    """A flag for the draft model alone, which says nothing of the served one's attention."""
-    flags = {"prefill_attention_backend": None, "attention_backend": "hk"}
-    own = SimpleNamespace(**flags, speculative_draft_attention_backend="torch_native")
-    drafter = Drafter(STEPS, changes={"server_args": own})
-    backends = drafter.first, drafter.server.backend, drafter.steps, *drafter.steps.attn_backends
-    assert not any(map(is_wrapped, backends))
-    assert not routes.is_disabled("attention")
-
-
-def test_another_class(
-    decode: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """SGLang may draft on another backend than it serves prompts with, which HK has not judged."""
-
-    class Other(TorchNativeAttnBackend):
-        pass
-
-    drafter = Drafter(STEPS)
-    again = DraftBackendFactory(drafter.server.runner, 1, STEPS)
-    monkeypatch.setattr(
-        "tests.integration.hk_sglang.attention.drafter.TorchNativeAttnBackend", Other
-    )
-    for make in (again.create_decode_backend, again.create_draft_extend_backend):
-        assert not is_wrapped(make())
-        assert "drafts on Other, not on TorchNativeAttnBackend" in caplog.text
-        caplog.clear()
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match="drafts on Other"):
-        again.create_decode_backend()
-
-
-def test_another_pool(decode: RouteCounters, caplog: Any) -> None:
-    """HK has proven that it reads the pool of the first backend, and no other."""
-    drafter = Drafter(STEPS)
-    runner = drafter.server.runner
-    runner.token_to_kv_pool = Drafter(STEPS).server.pool
-    again = DraftBackendFactory(runner, 1, STEPS)
-    for make in (again.create_decode_backend, again.create_draft_extend_backend):
-        assert not is_wrapped(make())
-        assert "a KV pool that is not the draft model's" in caplog.text
-        caplog.clear()
-
-
-def test_steps_that_are_called_otherwise(
-    decode: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    """HK plans the steps around methods of SGLang's class, whose arguments it has to know."""
-    monkeypatch.setattr(Steps, "init_forward_metadata", lambda self, batch, step: None)
-    assert not is_wrapped(Drafter(STEPS).steps)
-    assert "(self, batch, step), expected (self, forward_batch" in caplog.text
