@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench_serving.counters import RouteTotals
-from hk_backend.routing.routes import Tally
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 LOGPROB_LIMIT = 1e-3
@@ -68,9 +67,9 @@ class Results:
             for reason, layers in total.layers_left.items():
                 self.layers_left[reason] = self.layers_left.get(reason, 0) + layers
             for reason, tally in total.fallbacks.items():
-                sums = self.fallbacks.setdefault(reason, asdict(Tally()))
-                for name, count in asdict(tally).items():
-                    sums[name] += count
+                sums = self.fallbacks.setdefault(reason, {"calls": 0, "tokens": 0})
+                sums["calls"] += tally.calls
+                sums["tokens"] += tally.tokens
 
     def failures(self) -> list[str]:
         """The demo's promises that these results break."""
