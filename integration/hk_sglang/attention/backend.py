@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,9 +21,6 @@ from hk_backend.routing.routes import routes
 from hk_sglang.attention.hk_attention import HKAttention
 from hk_sglang.attention.server import refuse_server
 from hk_sglang.contract import FORWARD, FORWARD_DECODE
-
-if TYPE_CHECKING:
-    from hk_sglang.attention.draft_backends import DraftSteps
 
 logger = loggers.of("sglang", "attention")
 
@@ -85,7 +82,7 @@ def steps_wrapper_of(parent: Any) -> Any:
     """
 
     class Wrapper(parent):  # type: ignore[misc]
-        hk: DraftSteps
+        hk: Any  # draft_backends.DraftSteps, which is above this module
         init_forward_metadata = _eager(parent)
         init_forward_metadata_out_graph = _for_graphs(parent)
 

@@ -39,7 +39,7 @@ HK_DEVICE bool add(u64 to, const Output& output, RowSums sums, i32 rows, i32 wav
 }
 
 template <class Shape, class Source>
-HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
+HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Source>& deal,
                       AttentionWave<Shape, Source, Added>& attention, u32 share, u32 kv_head,
                       Lane lane, i32 wave, u32 lds) {
   using Places = PartialPlaces<Shape>;

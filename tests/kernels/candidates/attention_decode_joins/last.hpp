@@ -10,7 +10,7 @@ struct Last : Dealt<Scores> {
 };
 
 template <class Shape, class Source>
-HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
+HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Source>& deal,
                       AttentionWave<Shape, Source, Last>& attention, u32 share, u32 kv_head,
                       Lane lane, i32 wave, u32 lds) {
   using Places = PartialPlaces<Shape>;

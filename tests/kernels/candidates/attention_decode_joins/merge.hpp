@@ -13,7 +13,7 @@ struct Left : Dealt<Scores> {
 
 // A request's part is left, and that is all.
 template <class Shape, class Source>
-HK_DEVICE void finish(const AttentionDecodeArgs& args, const Deal<Shape::kTileKeys>& deal,
+HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Source>& deal,
                       AttentionWave<Shape, Source, Left>& attention, u32 share, u32 kv_head,
                       Lane lane, i32 wave, u32 lds) {
   const DealtTiles dealt = deal.at();
@@ -131,7 +131,7 @@ HK_DEVICE void merge_request(const AttentionDecodeArgs& args, const DealtTiles& 
 template <class Shape>
 HK_DEVICE void merge(const AttentionDecodeArgs& args) {
   const u32 kv_head = __builtin_amdgcn_workgroup_id_x(), share = __builtin_amdgcn_workgroup_id_y();
-  for (Deal<Shape::kTileKeys> deal(args, share, this_lane()); deal.has_more();) {
+  for (Deal<Shape::kTileKeys, 2> deal(args, share, this_lane()); deal.has_more();) {
     deal.move(args);
     const DealtTiles dealt = deal.at();
     if (dealt.begins()) return;
