@@ -33,7 +33,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hk_backend.routing import metrics_directory
-from hk_backend.routing.routes import Outcome, Tally, routes
+from hk_backend.routing.routes import Number, Outcome, Tally, routes
 
 if TYPE_CHECKING:  # at run time imported on first use: see metrics_directory.py
     from prometheus_client import Metric
@@ -167,6 +167,22 @@ def _key(kind: str, metric: str, labels: Labels) -> str:
     return key
 
 
+class _WrittenByCall:
+    """A number in a file, which prometheus_client's public calls read and write."""
+
+    def __init__(self, values: MmapedDict, key: str) -> None:
+        self._values, self._key = values, key
+
+    @property
+    def value(self) -> float:
+        found: float = self._values.read_value(self._key)[0]
+        return found
+
+    @value.setter
+    def value(self, value: float) -> None:
+        self._values.write_value(self._key, value, 0.0)
+
+
 class _Files:
     """The metrics files of this process, opened when first written. A forked child opens its
     own."""
@@ -184,18 +200,21 @@ class _Files:
             self._open[kind] = self._make(kind)
         return self._open[kind]
 
-    def number(self, kind: str, metric: str, labels: Labels) -> c_double | None:
+    def number(self, kind: str, metric: str, labels: Labels) -> Number | None:
         """A number in the file, to be written in place; None if there is no file.
 
         A file that grows is mapped anew, and the number stays in the mapping that it was made in,
-        of the same memory.
+        of the same memory. Where prometheus_client keeps no such mapping, its own call writes.
         """
         values = self.values(kind)
         if values is None:
             return None
         key = _key(kind, metric, labels)
         values.read_value(key)  # makes room for it
-        return c_double.from_buffer(values._m, values._positions[key])
+        try:
+            return c_double.from_buffer(values._m, values._positions[key])
+        except (AttributeError, KeyError, TypeError, ValueError):  # private, so not in all versions
+            return _WrittenByCall(values, key)
 
     def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
         values = self.values(kind)

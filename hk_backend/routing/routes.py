@@ -10,13 +10,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from ctypes import c_double
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 Outcome = Literal["served", "fallback", "dummy", "captured"]
+
+
+class Number(Protocol):
+    """A number that is shown elsewhere as soon as it is set, such as a `ctypes.c_double`."""
+
+    value: float
 
 
 @dataclass(slots=True)
@@ -29,7 +34,7 @@ class Tally:
 
     calls: int = 0
     tokens: int = 0
-    shown: tuple[c_double, c_double] | None = field(default=None, compare=False, repr=False)
+    shown: tuple[Number, Number] | None = field(default=None, compare=False, repr=False)
 
     def add(self, tokens: int) -> None:
         self.calls += 1

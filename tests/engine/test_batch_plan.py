@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,3 +90,47 @@ def test_numbers_move_on_in_a_file_that_has_grown(tmp_path: Path) -> None:
     found = shown()
     assert found["attention", "served", ""] == (2, 10)
     assert found["linear", "fallback", "reason 299"] == (1, 1)
+
+
+class PublicCalls:
+    """A file of metrics with the calls that prometheus_client documents, and such private fields.
+
+    The package keeps other private fields in another version.
+    """
+
+    def __init__(self, file: Any, private: dict[str, Any]) -> None:
+        self.read_value, self.write_value = file.read_value, file.write_value
+        vars(self).update(private)
+
+
+@pytest.mark.parametrize(
+    "private",
+    [
+        {},
+        {"_m": bytearray(64)},
+        {"_m": bytearray(64), "_positions": {}},
+        {"_m": bytes(64), "_positions": defaultdict(int)},
+        {"_m": bytearray(64), "_positions": defaultdict(lambda: 60)},
+    ],
+    ids=["no mapping", "no positions", "other keys", "read only", "past the end"],
+)
+def test_another_version_of_the_metrics_client(
+    private: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's own call writes what cannot be written in place, and no count is lost."""
+    make = metrics._Files._make
+    monkeypatch.setattr(
+        metrics._Files, "_make", lambda self, kind: PublicCalls(make(self, kind), private)
+    )
+    plan = mixed()
+    for why in ("", "an error", ""):
+        plan.count(why, 7)
+    assert shown() == {
+        ("attention", "served", ""): (2, 10),
+        ("decode", "served", ""): (2, 4),
+        ("attention", "fallback", "an error"): (1, 5),
+        ("decode", "fallback", "an error"): (1, 2),
+    }
+    numbers = routes.counters("attention").served.shown
+    assert numbers is not None
+    assert [number.value for number in numbers] == [2, 10]
