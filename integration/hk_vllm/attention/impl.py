@@ -25,7 +25,7 @@ from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.routes import routes
 from hk_backend.terms.attention_step import AttentionStep
-from hk_vllm import compile_key
+from hk_vllm import compile_key, sleeping
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.contest import decide_attention
 from hk_vllm.attention.decode import decide_decode
@@ -77,7 +77,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             "scale": self.scale,
             "sliding_window": layer["sliding_window"],
             "logits_soft_cap": layer["logits_soft_cap"],
-            "alibi_slopes": None if slopes is None else torch.tensor(slopes, dtype=torch.float32),
+            "alibi_slopes": None if slopes is None else sleeping.lasting(slopes),
         }
         self._hk_cache: tuple[int, torch.Size, PagedKV] | None = None
         self._hk_cache_refusal = ""

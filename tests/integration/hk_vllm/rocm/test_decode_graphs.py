@@ -235,25 +235,31 @@ def capture(layer: Layer, runner: Runner) -> Any:
 
 
 @pytest.mark.parametrize("parent", [BY_NAME["triton-nhd"]], indirect=True, ids=str)
+@pytest.mark.parametrize("kind", [PLAIN, ALIBI], ids=str)
 def test_a_graph_after_a_sleep(
     parent: Parent,
+    kind: Kind,
     device: OnTheHost,
     environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The worker sleeps, at level 2 or by discarding, and what HK's launches share is lost.
 
-    vLLM may give memory back in two parts. Before the second one, HK's memory may not be mapped.
+    A layer's slopes are lost, too. vLLM may give memory back in two parts. Before the second one,
+    HK's memory may not be mapped.
     """
     environment(HK_DEVICE="hip", HK_BACKEND="attention,decode")
     routes.reset()
-    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16)
+    layer = rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, **kind.arguments)
     runner = Runner(layer, 1)
     graph, batch = captured(runner, device), Batch(layer, [Row(1, 180)] * REQUESTS, 1, padding=0)
-    replay(graph, runner, batch)
+    replay(graph, runner, batch, **kind.mask)
     [held] = device.workspaces._of.values()
+    slopes = layer.impl._hk_layer_arguments["alibi_slopes"]
 
     def lose() -> None:
+        if slopes is not None:
+            slopes.zero_()
         held.arrived.fill_(3)
         held.partial.fill_(torch.nan)
 
@@ -262,14 +268,14 @@ def test_a_graph_after_a_sleep(
         worker = sleeper(torch.nn.Module(), lose, monkeypatch)
         Worker.sleep(worker, level=2)
         with pytest.raises(AssertionError):
-            replay(graph, runner, batch)
+            replay(graph, runner, batch, **kind.mask)
         lose()
         Worker.wake_up(worker, tags=["kv_cache"])
         assert held.arrived.all(), "the other part still sleeps"
         Worker.wake_up(worker, tags=["weights"])
-        replay(graph, runner, batch)
+        replay(graph, runner, batch, **kind.mask)
         Worker.discard(worker, ("weights", "kv_cache"))
         Worker.wake_up(worker, ["weights"])
         assert held.arrived.all()
         Worker.wake_up(worker)
-        replay(graph, runner, batch)
+        replay(graph, runner, batch, **kind.mask)
