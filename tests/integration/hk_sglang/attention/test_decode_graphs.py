@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.devices.hip.device import OnTheHost
-from tests.devices.hip.graph import Graph
 from tests.integration.hk_sglang.attention import engine
 from tests.integration.hk_sglang.attention.batch import Batch, Server, drafts_of
+from tests.integration.hk_sglang.attention.graph_runner import (
+    CAPTURING,
+    DRAFTS,
+    LONGEST,
+    REQUESTS,
+    Runner,
+    captured,
+)
 from tests.integration.shared.attention.expected import check_rows
 from tests.integration.shared.attention.rows import Row
 
-REQUESTS, REPLAYS, FEW, LONGEST, DRAFTS = 6, 200, 10, 130, 3
-CAPTURING = "sglang.srt.model_executor.runner_utils.capture_mode.is_capture_mode"
+REPLAYS, FEW = 200, 10
 
 
 @pytest.fixture
@@ -31,44 +36,6 @@ def decode(graphs: None) -> Iterator[RouteCounters]:
     """Install the attention routes; returns decode's counters."""
     with engine.routed("attention,decode"):
         yield routes.counters("decode")
-
-
-class Runner:
-    """The tensors of a runner's padded batch, and a server with HK in its backend."""
-
-    def __init__(self, server: Server) -> None:
-        self.server, self.tokens = server, 1 + server.drafts
-        size = REQUESTS * self.tokens
-        self.seq_lens = torch.ones(REQUESTS, dtype=torch.int64)
-        self.requests = torch.zeros(REQUESTS, dtype=torch.int64)
-        self.query = torch.zeros(size, server.num_heads * server.head_size, dtype=server.dtype)
-        self.key = torch.zeros(size, server.num_kv_heads, server.head_size, dtype=server.dtype)
-        server.backend.init_cuda_graph_state(REQUESTS, size)
-
-    def view(self, batch: Batch, lengths_on_host: bool = True, layer: int = 0) -> Any:
-        """The padded batch of a step, in the runner's own tensors but for its new slots."""
-        real = len(batch.rows)
-        self.seq_lens.fill_(1)[:real] = batch.metadata.seq_lens
-        self.requests.zero_()[:real] = batch.requests
-        self.query[: batch.num_tokens] = torch.cat(batch.queries[layer]).flatten(1)
-        return SimpleNamespace(
-            forward_mode=batch.metadata.forward_mode,
-            batch_size=REQUESTS,
-            seq_lens=self.seq_lens,
-            seq_lens_cpu=self.seq_lens.clone() if lengths_on_host else None,
-            req_pool_indices=self.requests,
-            out_cache_loc=batch.metadata.out_cache_loc,
-            spec_info=batch.metadata.spec_info,
-            encoder_lens=None,
-        )
-
-    def forward(self, view: Any, index: int = 0) -> torch.Tensor:
-        layer, backend = self.server.attention[index], self.server.backend
-        forward = backend.forward_extend if self.server.drafts else backend.forward_decode
-        found: torch.Tensor = forward(
-            self.query, self.key, self.key, layer, view, save_kv_cache=False
-        )
-        return found
 
 
 def batch_of(server: Server, cached: Sequence[int], seed: int = 0) -> Batch:
@@ -109,17 +76,10 @@ def test_replays(
 ) -> None:
     """Lengths, page tables and the number of real rows change between replays."""
     server = Server(dtype=torch.bfloat16, page_size=page_size, head_size=head_size, drafts=drafts)
-    runner, stream = Runner(server), device.memory.stream(0)
-    warm_up = step(server, 0)
+    runner, warm_up = Runner(server), step(server, 0)
     warm_up.run()
-    device.library.synchronise(stream)
     view = runner.view(warm_up)
-    graph = Graph(device.library, stream)
-    with monkeypatch.context() as patch:
-        patch.setattr(CAPTURING, True)
-        server.backend.init_forward_metadata_out_graph(view, in_capture=True)
-        with graph.capture():
-            out = runner.forward(view)
+    graph, out = captured(device, server.backend, view, runner.forward, monkeypatch)
     calls = device.library.launch_calls()
     for seed in range(1, replays + 1):
         batch = step(server, seed)
@@ -173,16 +133,10 @@ def test_a_pool_of_windows(
     server = Server(
         [{}, {"sliding_window_size": 15}], windows=(1,), dtype=torch.bfloat16, drafts=drafts
     )
-    runner, stream = Runner(server), device.memory.stream(0)
-    graph = Graph(device.library, stream)
-    batch_of(server, [30, 60]).run()
-    device.library.synchronise(stream)
-    with monkeypatch.context() as patch:
-        patch.setattr(CAPTURING, True)
-        view = runner.view(batch_of(server, [30, 60]))
-        server.backend.init_forward_metadata_out_graph(view, in_capture=True)
-        with graph.capture():
-            out = runner.forward(view, 1)
+    runner, warm_up = Runner(server), batch_of(server, [30, 60])
+    warm_up.run()
+    forward = partial(runner.forward, index=1)
+    graph, out = captured(device, server.backend, runner.view(warm_up), forward, monkeypatch)
     written = server.backend.hk._planned.window_slots
     assert decode.captured == Tally(1, REQUESTS * runner.tokens)
     for seed, cached in enumerate(([30, 60], [90], [9, 100, 44])):

@@ -16,16 +16,16 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.devices.hip.device import OnTheHost
-from tests.devices.hip.graph import Graph
 from tests.integration.hk_sglang.attention import engine
 from tests.integration.hk_sglang.attention.batch import Batch
 from tests.integration.hk_sglang.attention.drafter import Drafter, stand_ins
-from tests.integration.hk_sglang.attention.test_decode_graphs import (
+from tests.integration.hk_sglang.attention.graph_runner import (
     CAPTURING,
     DRAFTS,
     LONGEST,
     REQUESTS,
     Runner,
+    captured,
 )
 from tests.integration.shared.attention.expected import check_rows
 
@@ -92,18 +92,12 @@ def test_extends(
 ) -> None:
     """Rows of padding have one key by SGLang's lengths, and as many tokens as the others."""
     drafter = Drafter(DRAFTS, dtype=torch.bfloat16, page_size=page_size)
-    server, runner, stream = drafter.server, Runner(drafter.server), device.memory.stream(0)
+    server, runner = drafter.server, Runner(drafter.server)
     first = written(drafter.extend(lengths(0)))
     first.run()
-    device.library.synchronise(stream)
-    graph = Graph(device.library, stream)
-    with monkeypatch.context() as patch:
-        patch.setattr(CAPTURING, True)
-        view = runner.view(first)
-        server.backend.init_forward_metadata_out_graph(view, in_capture=True)
-        with graph.capture():
-            out = runner.forward(view)
-        step = server.backend.hk._planned.plan.decode
+    view = runner.view(first)
+    graph, out = captured(device, server.backend, view, runner.forward, monkeypatch)
+    step = server.backend.hk._planned.plan.decode
     for seed in range(1, REPLAYS):
         batch = written(drafter.extend(lengths(seed), seed))
         view = runner.view(batch, lengths_on_host=seed % 3 > 0)
@@ -132,17 +126,11 @@ def test_steps(
     Before a replay SGLang's Triton class calls none of the steps' backends.
     """
     drafter = Drafter(DRAFTS, dtype=torch.bfloat16, page_size=page_size)
-    server, runner, stream = drafter.server, DraftRunner(drafter), device.memory.stream(0)
+    server, runner = drafter.server, DraftRunner(drafter)
     first = written(drafter.drafting(lengths(0)))
     drafter.run(first)
-    device.library.synchronise(stream)
-    graph = Graph(device.library, stream)
-    with monkeypatch.context() as patch:
-        patch.setattr(CAPTURING, True)
-        view = runner.view(first)
-        runner.steps.init_forward_metadata_out_graph(view, in_capture=True)
-        with graph.capture():
-            outs = runner.forwards(view)
+    view = runner.view(first)
+    graph, outs = captured(device, runner.steps, view, runner.forwards, monkeypatch)
     tables = {
         each.hk._planned.plan.decode.block_table.data_ptr() for each in runner.steps.attn_backends
     }
