@@ -28,7 +28,8 @@ MARKS = (
 )
 FORMS = (
     *((64, "paged", "bf16"), (128, "paged", "bf16"), (128, "tokens", "bf16")),
-    *((128, "split", "bf16"), (128, "paged", "e4m3"), (256, "paged", "bf16")),
+    *((128, "split", "bf16"), (256, "paged", "bf16")),
+    *((64, "paged", "e4m3"), (128, "paged", "e4m3")),
 )
 """Head size, layout and elements of the cache."""
 

@@ -26,6 +26,7 @@
 
 HK_ARCHES(gfx950);
 
+ATTENTION_DECODE(64, 64, Window, paged, tokens, any_pages, split);
 ATTENTION_DECODE(64, 128, Window, paged, tokens, any_pages, split);
 ATTENTION_DECODE(128, 64, Window, paged, tokens, any_pages, split);
 ATTENTION_DECODE(128, 128, Window, paged, tokens, any_pages, split);

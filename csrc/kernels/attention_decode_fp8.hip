@@ -4,6 +4,7 @@
 
 HK_ARCHES(gfx950);
 
+ATTENTION_DECODE(64, 64, Window, paged_e4m3, tokens_e4m3, any_pages_e4m3, split_e4m3);
 ATTENTION_DECODE(64, 128, Window, paged_e4m3, tokens_e4m3, any_pages_e4m3, split_e4m3);
 ATTENTION_DECODE(128, 64, Window, paged_e4m3, tokens_e4m3, any_pages_e4m3, split_e4m3);
 ATTENTION_DECODE(128, 128, Window, paged_e4m3, tokens_e4m3, any_pages_e4m3, split_e4m3);

@@ -2,7 +2,7 @@
 
 The grid is as large as the GPU: workgroups deal all requests' keys among themselves
 (csrc/kernels/attention/deal.hpp). `deal` does the same for known lengths. `microseconds` says how
-long they take, within 7% (rms) of the timing model over 20 batches with each of five kernels.
+long they take, within 6% (rms) of the timing model over 20 batches with each of six kernels.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ REGISTER_BLOCK = 8
 LANES = 64
 FEWEST = 8
 """Tiles of a share, of which some workgroups have none if there are fewer."""
+SMALL = 2048
+"""Elements of a small tile of keys (`kSmallTile` in csrc/kernels/attention/decode.hpp)."""
 FAN = 8
 """Partial results that a workgroup joins on each level of a long request's tree
 (csrc/kernels/attention/join_level.hpp)."""
@@ -69,9 +71,7 @@ def shares(entry: KernelEntry, kv_heads: int, compute_units: int) -> int:
 def resident(entry: KernelEntry) -> int:
     """Workgroups that a compute unit holds at once."""
     lds = entry.static_lds + entry.dynamic_lds
-    registers = sum(
-        -(-each // REGISTER_BLOCK) * REGISTER_BLOCK for each in (entry.vgpr, entry.agpr)
-    )
+    registers = -(-(entry.vgpr + entry.agpr) // REGISTER_BLOCK) * REGISTER_BLOCK
     waves = SIMDS * (REGISTERS // registers)
     return max(min(LDS_BYTES // max(lds, 1), waves // (entry.block // LANES)), 1)
 
@@ -82,9 +82,11 @@ def partial_bytes(entry: KernelEntry, shares: int, kv_heads: int) -> int:
 
 
 def begin_tiles(entry: KernelEntry) -> int:
-    """Tiles of keys that the begin of a request counts as, when requests are dealt (`DealOf` in
+    """Tiles of keys that the begin of a request counts as, when requests are dealt (`kBeginTiles` in
     csrc/kernels/attention/decode.hpp)."""
-    return 4 if entry.facts["stored"] == "e4m3" else 2
+    if entry.facts["stored"] == "e4m3":
+        return 6
+    return 2 if entry.tile.columns * entry.tile.depth > SMALL else 4
 
 
 def key_tiles(entry: KernelEntry, keys: int, tokens: int = 1, window: int = ALL_KEYS) -> int:
@@ -103,7 +105,7 @@ def deal(tiles: Sequence[int], shares: int, begin: int) -> Iterator[Piece]:
         begin: what the begin of a request counts as (`begin_tiles`).
     """
     whole = sum(tiles) + begin * len(tiles)
-    used = min(whole // FEWEST + 1, shares)
+    used = max(min(whole // FEWEST, shares), 1)
     each, more = divmod(whole, used)
     begins = [share * each + min(share, more) for share in range(used + 1)]
     first_share = end = 0

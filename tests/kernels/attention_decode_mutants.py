@@ -15,7 +15,7 @@ from tests.ops.cases import Case
 
 CASES = (
     # requests that one workgroup has, and that several share, and rows in all waves of some
-    (Case(lengths=((1, 300), (6, 70), (0, 0), (1, 33)), num_heads=16, num_kv_heads=2), 3),
+    (Case(lengths=((1, 900), (6, 70), (0, 0), (1, 33)), num_heads=16, num_kv_heads=2), 3),
     # more tiles than stages of the rings, joined by one of many
     (Case(lengths=((1, 1500),), num_heads=4, num_kv_heads=1), 5),
     # a tree of two levels
@@ -23,7 +23,7 @@ CASES = (
     # no key at all
     (Case(lengths=((1, 0), (2, 40)), num_heads=2), 1),
     # windows that begin within tiles, with sinks
-    (Case(lengths=((3, 500), (1, 80)), num_heads=2, sliding_window=100, sinks=True), 2),
+    (Case(lengths=((3, 1400), (1, 80)), num_heads=2, sliding_window=700, sinks=True), 2),
     # more requests than lanes
     (Case(lengths=((1, 9),) * 70, num_heads=2), 2),
     # two tiles that some rows see in part, behind more tiles than stages
@@ -31,9 +31,9 @@ CASES = (
     # waves whose last tile is before that of others
     (Case(lengths=((16, 584),), num_heads=8, num_kv_heads=2), 1),
     # sinks of rows that several workgroups share
-    (Case(lengths=((2, 700),), num_heads=2, sinks=True), 3),
+    (Case(lengths=((2, 1300),), num_heads=2, sinks=True), 3),
 )
-SCALED = Case(((2, 90), (1, 3)), 2, 2, k_scale="per head", v_scale="per head")
+SCALED = Case(((2, 400), (1, 3)), 2, 2, k_scale="per head", v_scale="per head")
 
 
 def judged(entry: KernelEntry) -> Iterator[Verdict]:

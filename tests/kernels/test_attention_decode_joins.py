@@ -18,11 +18,11 @@ from tests.kernels.candidates.decode import by_name
 from tests.ops.cases import Case
 
 CASES = (
-    (Case(lengths=((1, 300), (6, 70), (0, 0), (1, 33)), num_heads=16, num_kv_heads=2), 3),
+    (Case(lengths=((1, 900), (6, 70), (0, 0), (1, 33)), num_heads=16, num_kv_heads=2), 3),
     (Case(lengths=((2, 2100), (1, 40), (1, 900)), num_heads=4, num_kv_heads=2), 11),
     (Case(lengths=((1, 12000),), num_heads=4, num_kv_heads=1), 40),
-    (Case(lengths=((3, 500), (1, 80)), num_heads=2, sliding_window=100, sinks=True), 2),
-    (Case(lengths=((2, 700),), num_heads=2, sinks=True), 3),
+    (Case(lengths=((3, 1400), (1, 80)), num_heads=2, sliding_window=700, sinks=True), 2),
+    (Case(lengths=((2, 1300),), num_heads=2, sinks=True), 3),
 )
 """Requests that some workgroups share, one of them 40, with windows and sinks."""
 SAFE, BEYOND = 1.0, 8.0

@@ -18,13 +18,17 @@ PAST_THE_END = (
 )
 """The wait for copies past a request's last tile. The next request's copies come after them in any
 case."""
-SMALL_COPY, COPY = "s_waitcnt vmcnt(6): vmcnt 6 -> 7", "s_waitcnt vmcnt(12): vmcnt 12 -> 13"
-"""The last copy of a tile of values has channels that nobody reads before the next barrier."""
+COPY = "s_waitcnt vmcnt(4): vmcnt 4 -> 5"
+COPY_OF_TWO, COPY_OF_SIX = "s_waitcnt vmcnt(2): vmcnt 2 -> 3", "s_waitcnt vmcnt(6): vmcnt 6 -> 7"
+"""The last copy of a tile of values has channels that nobody reads before the next barrier. Two,
+four or six copies may be in flight."""
 STRICTER = {
-    "d64_paged_r128": (*LOADED, *LOADED, SMALL_COPY, SMALL_COPY, *PAST_THE_END),
+    "d64_paged_r64": (*LOADED, *LOADED, COPY_OF_TWO, *PAST_THE_END),
+    "d64_paged_r128": (*LOADED, *LOADED, COPY_OF_SIX, *PAST_THE_END),
     "d128_paged_r64": (*LOADED, *LOADED, COPY, *PAST_THE_END),
     # 16 bytes of a value's channel lie together, as in prefill (test_mutants.py)
     "d128_split_r64": (*LOADED, *LOADED, PAST_THE_END[0], *6 * (COPY,), *PAST_THE_END),
+    "d64_paged_e4m3_r64": (*LOADED, *LOADED, *PAST_THE_END),
     # codes are widened: the wave waits for them before it writes, and so for all copies
     "d128_paged_e4m3_r64": (
         *LOADED,

@@ -14,13 +14,13 @@ PAGED = catalogue("gfx950").kernel("attention_decode_bf16_d128_paged_r64")
 batches = st.lists(st.integers(1, 300), min_size=1, max_size=70)
 
 
-@given(tiles=batches, shares=st.integers(1, 600), begin=st.integers(1, 5))
+@given(tiles=batches, shares=st.integers(1, 600), begin=st.integers(1, 6))
 def test_every_tile_has_one_workgroup(tiles: list[int], shares: int, begin: int) -> None:
     """The places of all begins and tiles are dealt in equal shares, counted place by place."""
     places = [
         (request, place) for request, count in enumerate(tiles) for place in range(begin + count)
     ]
-    used = min(len(places) // FEWEST + 1, shares)
+    used = max(min(len(places) // FEWEST, shares), 1)
     each, more = divmod(len(places), used)
     expected: dict[tuple[int, int], int] = {}
     number = 0

@@ -30,7 +30,7 @@ struct CopySlots {
   }
 
   static constexpr Table table() {
-    if (Shape::kWavesPerSimd == 1 && Shape::kKeyParts == 1 && kHalf == 8) return full_slots();
+    if (Shape::kWavesPerSimd == 1 && Shape::kKeyParts == 1 && kHalf <= 8) return full_slots();
     if (kPieces == 1) return {{1}, {kHalf + kHalf / 2}};
     // A wave alone on its SIMD has no two pieces in one slot, and none where it waits for
     // fragments.

@@ -21,14 +21,12 @@ class KeptByLanes {
 // kFewest would cost more to join than they save: then some shares have nothing.
 struct EqualShares {
   static constexpr u32 kFewest = 8;
-  KeptByLanes count, each, more;
+  u32 count, each, more;
 
   HK_DEVICE EqualShares(u32 whole, u32 shares)
-      : count(u32(clamp_scalar(whole / kFewest, shares - 1)) + 1), each(whole / count),
+      : count(max(u32(clamp_scalar(whole / kFewest, shares)), 1u)), each(whole / count),
         more(whole - each * count) {}
-  HK_DEVICE u32 begin(u32 share) const {
-    return u32(min(share, u32(count))) * each + min(share, u32(more));
-  }
+  HK_DEVICE u32 begin(u32 share) const { return min(share, count) * each + min(share, more); }
   // The share that has `number`, which is below the whole.
   HK_DEVICE u32 share_of(u32 number) const {
     const u32 large = more * (each + 1);
@@ -53,12 +51,14 @@ struct DealtTiles {
 template <int TileKeys, u32 Begin>
 class Deal {
  public:
-  EqualShares shares;
-
-  HK_DEVICE Deal(const AttentionDecodeArgs& arguments, u32 share, Lane in)
-      : shares(total(arguments, in), arguments.shares), lane(in), place(shares.begin(share)),
-        stop(shares.begin(share + 1)) {
-    ask(arguments);
+  HK_DEVICE Deal(const AttentionDecodeArgs& args, u32 share, Lane in)
+      : lane(in), whole(total(args, in)), place(shares(args).begin(share)),
+        stop(shares(args).begin(share + 1)) {
+    ask(args);
+  }
+  // Computed again where they are needed: registers are short during the loop over keys.
+  HK_DEVICE EqualShares shares(const AttentionDecodeArgs& args) const {
+    return EqualShares(whole, args.shares);
   }
   HK_DEVICE bool has_more() const { return place < stop; }
 
@@ -93,9 +93,11 @@ class Deal {
 
  private:
   Lane lane;
-  // Places in the whole: where the workgroup's part of the request at hand ends, where its share
-  // ends, where that part begins, and where the 64 requests end.
-  KeptByLanes place, stop, first = 0u, passed = 0u;
+  KeptByLanes whole;  // tiles of all requests, and their begins
+  // Places in the whole.
+  KeptByLanes place;                   // the end of the workgroup's part of the request at hand
+  KeptByLanes stop;                    // the end of its share
+  KeptByLanes first = 0u;              // the begin of that part
   KeptByLanes asked = 0u, found = 0u;  // the first of the 64; the lane of the request at hand
 
   struct Request {
@@ -103,8 +105,8 @@ class Deal {
     u32 tiles;
     HK_DEVICE u32 cost() const { return tiles > 0 ? Begin + tiles : 0; }
   };
-  Request own;  // of this lane
-  u32 ends;     // of its tiles, in the whole
+  Request own;   // of this lane
+  u32 ends = 0;  // of its tiles, in the whole
 
   // Past the last request there are zeros.
   HK_DEVICE static Request request(const AttentionDecodeArgs& args, i32 number) {
@@ -125,8 +127,7 @@ class Deal {
   }
   HK_DEVICE void ask(const AttentionDecodeArgs& args) {
     own = request(args, asked + lane.id);
-    ends = passed + sum_up_to(own.cost());
-    passed = u32(__builtin_amdgcn_readlane(ends, arch::kLanes - 1));
+    ends = __builtin_amdgcn_readlane(ends, arch::kLanes - 1) + sum_up_to(own.cost());
   }
 };
 

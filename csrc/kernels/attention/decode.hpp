@@ -12,9 +12,14 @@ namespace hk::attention {
 template <class Shape, class Source, class Mask>
 constexpr int kDecodeLdsBytes = AttentionWave<Shape, Source, Mask>::kLdsBytes;
 
-// Tiles of codes have half the bytes of others, and the begin of a request takes as long with either.
+constexpr int kSmallTile = 2048;  // elements
+// Number of tiles of keys that count as much as the begin of a request: more if tiles are small, or
+// of codes, which have half the bytes.
 template <class Shape, class Source>
-using DealOf = Deal<Shape::kTileKeys, Source::kWidens ? 4 : 2>;
+constexpr u32 kBeginTiles =
+    Source::kWidens ? 6 : (Shape::kTileKeys * Shape::kHeadSize > kSmallTile ? 2 : 4);
+template <class Shape, class Source>
+using DealOf = Deal<Shape::kTileKeys, kBeginTiles<Shape, Source>>;
 
 // The kernel's argument. The compiler reads it anew after each call, so that no scalar register holds
 // any of it in between.
@@ -93,8 +98,9 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Sourc
   // Biases have counted the distance to the part's last key; the request's comes after it.
   if constexpr (Mask::Logits::kSloped)
     sums.maximum -= logits.slope * f32(own.keys_behind(dealt, lane));
-  const u32 first = deal.shares.share_of(dealt.before),
-            last = deal.shares.share_of(dealt.before + dealt.all - 1);
+  const EqualShares shares = deal.shares(args);
+  const u32 first = shares.share_of(dealt.before),
+            last = shares.share_of(dealt.before + dealt.all - 1);
   const PartialPlaces<Shape> places(args, kv_head);
   store_partial<Shape>(places.view(share, dealt.begins()), attention.output, sums, own.rows.count,
                        wave, lane);

@@ -15,11 +15,9 @@ using OneDecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
 template <class T, int HeadSize, int QueryRows>
 using AllDecodeSizes = Padded<OneDecodeSize<T, HeadSize, QueryRows>>;
 
-// Two waves where their registers and the workgroups' LDS allow it: one computes while another
-// begins a request.
-template <class Shape, class Source>
-constexpr int kDecodeWavesPerSimd =
-    Shape::kHeadSize < 256 && !Shape::kPadded && (Shape::kWaves > 2 || Source::kWidens) ? 2 : 1;
+// Two waves where their registers allow it: one computes while another begins a request.
+template <class Shape>
+constexpr int kDecodeWavesPerSimd = Shape::kHeadSize < 256 && !Shape::kPadded ? 2 : 1;
 
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
@@ -27,7 +25,7 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
   const char name[] = "attention_decode";
   for (int i = 0; i < 32; ++i) made.grid[i] = made.operator_name[i] = i < 16 ? name[i] : 0;
   for (int i = 0; i < 16; ++i) made.facts.mask[i] = Mask::kName[i];
-  made.bars.waves_per_simd = kDecodeWavesPerSimd<Shape, Source>;
+  made.bars.waves_per_simd = kDecodeWavesPerSimd<Shape>;
   return made;
 }
 
@@ -56,7 +54,7 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
 #define ATTENTION_DECODE_KERNEL(name, T, Rows, Sizes, D, Source, Mask)                            \
   using decode_##name##_shape = hk::attention::Sizes<hk::T, D, Rows>;                             \
   HK_KERNEL(decode_##name##_shape::kThreads,                                                      \
-            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape, hk::Source>))              \
+            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape>))                          \
   attention_decode_##name(hk::AttentionDecodeArgs) {                                              \
     hk::attention::attention_decode<decode_##name##_shape, hk::Source,                            \
                                     hk::attention::Decode##Mask>();                               \

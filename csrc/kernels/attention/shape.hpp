@@ -63,14 +63,19 @@ struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32
 
 // Decode: few rows, so memory bounds it, and small tiles keep as many bytes in flight as large ones.
 // Each wave copies 16 keys at most, so that they lie in one page. Of a request with few rows only
-// the first wave computes. The LDS of a compute unit holds two workgroups, or one at d=256.
+// the first wave computes. So a compute unit holds as many workgroups as fit: four of 64 rows at
+// d=64, three at d=128. Of 128 rows, and of padded ones, it holds two at most.
 template <class Arch, class T, int HeadSize, int QueryRows>
 struct DecodeShape;
-template <class T>
-struct DecodeShape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 1, Together, 4> {};
+// With three the LDS holds a third workgroup at d=128, and short requests copy less past their end.
+template <int QueryRows>
+constexpr int kDecodeStages = QueryRows == 64 ? 3 : 4;
+template <class T, int QueryRows>
+struct DecodeShape<arch::Gfx950, T, 64, QueryRows>
+    : Sizes<T, 64, QueryRows / 32, 1, 1, Together, kDecodeStages<QueryRows>, QueryRows / 2> {};
 template <class T, int QueryRows>
 struct DecodeShape<arch::Gfx950, T, 128, QueryRows>
-    : Sizes<T, 128, QueryRows / 32, 1, 1, Together, 4, 32> {};
+    : Sizes<T, 128, QueryRows / 32, 1, 1, Together, kDecodeStages<QueryRows>, 32> {};
 template <class T, int QueryRows>
 struct DecodeShape<arch::Gfx950, T, 256, QueryRows>
     : Sizes<T, 256, QueryRows / 32, 1, 1, Together, 3, 32> {};
@@ -127,7 +132,7 @@ struct Step {
   static constexpr int kAhead =
       kHalf / 2;  // slots by which fragments are loaded ahead of their use
   // The slot from which the LDS reads and look-ups of the step have landed (FragmentSlots).
-  static constexpr int kDrained = kSlots - kAhead / 2;
+  static constexpr int kDrained = kSlots - max(kAhead / 2, 2);
   static_assert(kHalf == kChannelBlocks * kKeySteps && Shape::kWaveRows == Matrix::kCols);
 };
 

@@ -74,10 +74,10 @@ class Softmax {
   // counted from this lane's first one of the tile.
   template <Masked kMasked, int Slot>
   HK_DEVICE void max_slot(i32 last, i32 before) {
-    constexpr int kSpan = kHalf / 2;
+    constexpr int kSpan = kHalf / 2, kBehind = min(kHalf / 4, 2);
     if constexpr (Slot == 0) next_max = kNoScore;
     static_for<0, kKeyBlocks>([&](auto block) {
-      spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
+      spread<Slot, (block.value + 1) * kChannelSteps + kBehind, kSpan, kBlockPairs>([&](auto i) {
         Block& rows = scores.block[block][0];
         if constexpr (Logits::kBends) bend<block.value, i.value>(rows, last);
         if constexpr (kMasked != Masked::kNot) {

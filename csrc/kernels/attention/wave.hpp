@@ -233,17 +233,19 @@ class AttentionWave {
   HK_DEVICE void prepare_slot() {
     constexpr int kRoom = kHalf / 2;  // from here on no weights are computed
     constexpr int kDrained = Slots::kDrained - kHalf;
+    // A short phase has no slots of their own for these two, which come before the next place.
+    constexpr int kValueRing = min(kRoom, kDrained - 1), kValueSpan = min(kRoom + 1, kDrained - 1);
     if constexpr (Slot == kRoom - 1) {
       key_ring.advance();
       fragments.read_keys(key_ring.tile());
       pin_scalar(key_ring.stage, key_ring.before[0]);
       fragments.pin_rows();
     }
-    if constexpr (Slot == kRoom) {
+    if constexpr (Slot == kValueRing) {
       value_ring.advance();
       pin_scalar(value_ring.stage, value_ring.before[0]);
     }
-    if constexpr (Slot == kRoom + 1) stream.next_values();
+    if constexpr (Slot == kValueSpan) stream.next_values();
     if constexpr (Slot == kDrained) {
       stream.template next_place<kSteady || Landing::kLookUpsSuffice>();
       fragments.read_values(value_ring.tile());

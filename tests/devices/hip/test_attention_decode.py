@@ -170,9 +170,9 @@ def test_the_grid_follows_from_the_heads_and_the_gpu() -> None:
         for entry in catalogue("gfx950").families["attention_decode"]
         if entry.name == "attention_decode_bf16_d128_paged_r64"
     )
-    assert decode_plan.resident(kernel) == 2
-    assert decode_plan.shares(kernel, 8, 256) == 64
-    assert decode_plan.shares(kernel, 1, 256) == 512
+    assert decode_plan.resident(kernel) == 3
+    assert decode_plan.shares(kernel, 8, 256) == 96
+    assert decode_plan.shares(kernel, 1, 256) == 768
     assert decode_plan.shares(kernel, 1024, 256) == 1
 
 

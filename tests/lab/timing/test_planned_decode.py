@@ -20,6 +20,7 @@ UNITS, DRAWN = 256, 6
 ERROR, FARTHEST = 0.1, 1.3
 """Largest rms error of all estimates, and largest factor by which one is off."""
 NAMES = [
+    "attention_decode_bf16_d64_paged_r64",
     "attention_decode_bf16_d64_paged_r128",
     "attention_decode_bf16_d128_paged_r64",
     "attention_decode_f16_d128_split_r128",

@@ -50,8 +50,9 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Sourc
   const RequestRows<Shape> own(dealt, heads.group, wave);
   const f32 factor = heads.scale.factor;
   RowSums sums = attention.softmax.sums();
-  const u32 first = deal.shares.share_of(dealt.before),
-            last = deal.shares.share_of(dealt.before + dealt.all - 1);
+  const EqualShares shares = deal.shares(args);
+  const u32 first = shares.share_of(dealt.before),
+            last = shares.share_of(dealt.before + dealt.all - 1);
   const Places places(args, kv_head);
   // Behind the places of parts there is one of each share for the request that begins in it.
   AttentionDecodeArgs joint_args = args;

@@ -23,8 +23,9 @@ HK_DEVICE void finish(const AttentionDecodeArgs& args, const DealOf<Shape, Sourc
   const Places places(args, kv_head);
   store_partial<Shape>(places.view(share, dealt.begins()), attention.output,
                        attention.softmax.sums(), own.rows.count, wave, lane);
-  const Shares shares{deal.shares.share_of(dealt.before),
-                      deal.shares.share_of(dealt.before + dealt.all - 1), share};
+  const EqualShares dealt_to = deal.shares(args);
+  const Shares shares{dealt_to.share_of(dealt.before),
+                      dealt_to.share_of(dealt.before + dealt.all - 1), share};
   u32* arrived = args.arrived + shares.first * args.num_kv_heads + kv_head;
   if (!arrives_last(arrived, shares.last - shares.first + 1, lds, wave, lane)) return;
   if (wave == 0 && lane.id == 0) *arrived = 0;

@@ -131,14 +131,15 @@ HK_DEVICE void merge_request(const AttentionDecodeArgs& args, const DealtTiles& 
 template <class Shape>
 HK_DEVICE void merge(const AttentionDecodeArgs& args) {
   const u32 kv_head = __builtin_amdgcn_workgroup_id_x(), share = __builtin_amdgcn_workgroup_id_y();
-  for (Deal<Shape::kTileKeys, 2> deal(args, share, this_lane()); deal.has_more();) {
+  for (DealOf<Shape, PagedRows> deal(args, share, this_lane()); deal.has_more();) {
     deal.move(args);
     const DealtTiles dealt = deal.at();
     if (dealt.begins()) return;
-    merge_request<Shape>(args, dealt,
-                         {deal.shares.share_of(dealt.before),
-                          deal.shares.share_of(dealt.before + dealt.all - 1), share},
-                         kv_head);
+    const EqualShares shares = deal.shares(args);
+    merge_request<Shape>(
+        args, dealt,
+        {shares.share_of(dealt.before), shares.share_of(dealt.before + dealt.all - 1), share},
+        kv_head);
   }
 }
 
