@@ -82,7 +82,7 @@ def partial_bytes(entry: KernelEntry, shares: int, kv_heads: int) -> int:
 
 
 def begin_tiles(entry: KernelEntry) -> int:
-    """Tiles of keys that the begin of a request counts as, when requests are dealt (`kBeginTiles` in
+    """Number of tiles of keys that count as much as the begin of a request (`kBeginTiles` in
     csrc/kernels/attention/decode.hpp)."""
     if entry.facts["stored"] == "e4m3":
         return 6
