@@ -85,7 +85,7 @@ def begin_tiles(entry: KernelEntry) -> int:
     """Number of tiles of keys that count as much as the begin of a request (`kBeginTiles` in
     csrc/kernels/attention/decode.hpp)."""
     if entry.facts["stored"] == "e4m3":
-        return 6
+        return 7
     return 2 if entry.tile.columns * entry.tile.depth > SMALL else 4
 
 

@@ -14,7 +14,7 @@ PAGED = catalogue("gfx950").kernel("attention_decode_bf16_d128_paged_r64")
 batches = st.lists(st.integers(1, 300), min_size=1, max_size=70)
 
 
-@given(tiles=batches, shares=st.integers(1, 600), begin=st.integers(1, 6))
+@given(tiles=batches, shares=st.integers(1, 600), begin=st.integers(1, 7))
 def test_every_tile_has_one_workgroup(tiles: list[int], shares: int, begin: int) -> None:
     """The places of all begins and tiles are dealt in equal shares, counted place by place."""
     places = [

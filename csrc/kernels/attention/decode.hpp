@@ -14,10 +14,10 @@ constexpr int kDecodeLdsBytes = AttentionWave<Shape, Source, Mask>::kLdsBytes;
 
 constexpr int kSmallTile = 2048;  // elements
 // Number of tiles of keys that count as much as the begin of a request: more if tiles are small, or
-// of codes, which have half the bytes.
+// of codes, which have half the bytes. Mixtures of short and long requests took least time with these.
 template <class Shape, class Source>
 constexpr u32 kBeginTiles =
-    Source::kWidens ? 6 : (Shape::kTileKeys * Shape::kHeadSize > kSmallTile ? 2 : 4);
+    Source::kWidens ? 7 : (Shape::kTileKeys * Shape::kHeadSize > kSmallTile ? 2 : 4);
 template <class Shape, class Source>
 using DealOf = Deal<Shape::kTileKeys, kBeginTiles<Shape, Source>>;
 

@@ -15,9 +15,14 @@ using OneDecodeSize = DecodeShape<arch::Current, T, HeadSize, QueryRows>;
 template <class T, int HeadSize, int QueryRows>
 using AllDecodeSizes = Padded<OneDecodeSize<T, HeadSize, QueryRows>>;
 
-// Two waves where their registers allow it: one computes while another begins a request.
-template <class Shape>
-constexpr int kDecodeWavesPerSimd = Shape::kHeadSize < 256 && !Shape::kPadded ? 2 : 1;
+// Waves that a SIMD holds, as many as registers allow: one computes while another begins a request.
+// Codes of d=64 leave registers for a third, which widens while two wait, unless each lane looks rows up.
+template <class Shape, class Source>
+constexpr int decode_waves_per_simd() {
+  constexpr bool kSmall = Shape::kHeadSize == 64 && Shape::kQueryRows == 64;
+  if (Shape::kPadded || Shape::kHeadSize == 256) return 1;
+  return kSmall && Source::kWidens && Source::kScalar ? 3 : 2;
+}
 
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
@@ -25,7 +30,7 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
   const char name[] = "attention_decode";
   for (int i = 0; i < 32; ++i) made.grid[i] = made.operator_name[i] = i < 16 ? name[i] : 0;
   for (int i = 0; i < 16; ++i) made.facts.mask[i] = Mask::kName[i];
-  made.bars.waves_per_simd = kDecodeWavesPerSimd<Shape>;
+  made.bars.waves_per_simd = decode_waves_per_simd<Shape, Source>();
   return made;
 }
 
@@ -54,7 +59,7 @@ constexpr KernelInfo<AttentionFacts> decode_info(AttentionFacts facts) {
 #define ATTENTION_DECODE_KERNEL(name, T, Rows, Sizes, D, Source, Mask)                            \
   using decode_##name##_shape = hk::attention::Sizes<hk::T, D, Rows>;                             \
   HK_KERNEL(decode_##name##_shape::kThreads,                                                      \
-            (hk::attention::kDecodeWavesPerSimd<decode_##name##_shape>))                          \
+            (hk::attention::decode_waves_per_simd<decode_##name##_shape, hk::Source>()))          \
   attention_decode_##name(hk::AttentionDecodeArgs) {                                              \
     hk::attention::attention_decode<decode_##name##_shape, hk::Source,                            \
                                     hk::attention::Decode##Mask>();                               \

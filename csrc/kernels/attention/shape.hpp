@@ -64,10 +64,12 @@ struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32
 // Decode: few rows, so memory bounds it, and small tiles keep as many bytes in flight as large ones.
 // Each wave copies 16 keys at most, so that they lie in one page. Of a request with few rows only
 // the first wave computes. So a compute unit holds as many workgroups as fit: four of 64 rows at
-// d=64, three at d=128. Of 128 rows, and of padded ones, it holds two at most.
+// d=64 (six if the cache has codes), three at d=128. Of 128 rows, and of padded ones, it holds two at
+// most.
 template <class Arch, class T, int HeadSize, int QueryRows>
 struct DecodeShape;
-// With three the LDS holds a third workgroup at d=128, and short requests copy less past their end.
+// Three stages of 64 rows leave LDS for a third workgroup at d=128, and short requests copy less past
+// their end.
 template <int QueryRows>
 constexpr int kDecodeStages = QueryRows == 64 ? 3 : 4;
 template <class T, int QueryRows>
