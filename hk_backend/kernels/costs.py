@@ -65,6 +65,7 @@ class DecodeCost:
         begin: time to begin and end a request, or a part of one.
         alone: time of a tile of keys where memory is idle.
         shared: time of a tile on a full GPU, divided by the workgroups that share a CU.
+        resident: workgroups of the kernel that a CU holds.
         crowded: how many times as long a workgroup takes on a CU full of others, where memory is
             idle.
         join: time to join the results of one level of a request's tree.
@@ -74,13 +75,16 @@ class DecodeCost:
     begin: float
     alone: float
     shared: float
+    resident: int
     crowded: float
     join: float
 
-    def crowding(self, workgroups: int, resident: int) -> float:
-        """How many times as long each of some workgroups on a CU takes, which holds `resident`."""
-        others = min(workgroups, resident) - 1
-        return 1 + (self.crowded - 1) * others / max(resident - 1, 1)
+    def crowding(self, workgroups: int) -> float:
+        """How many times as long each workgroup takes on a CU that works on `workgroups` at once.
+
+        Kernels of other cache forms have this cost, too, and may have room for fewer.
+        """
+        return 1 + (self.crowded - 1) * (workgroups - 1) / max(self.resident - 1, 1)
 
 
 @dataclass(frozen=True)

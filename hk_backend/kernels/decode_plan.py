@@ -2,7 +2,8 @@
 
 The grid is as large as the GPU: workgroups deal all requests' keys among themselves
 (csrc/kernels/attention/deal.hpp). `deal` does the same for known lengths. `microseconds` says how
-long they take, within 6% (rms) of the timing model over 20 batches with each of six kernels.
+long they take, within 10% (rms) of the timing model over 20 batches with each of eight kernels
+(tests/lab/timing/test_planned_decode.py).
 """
 
 from __future__ import annotations
@@ -135,22 +136,33 @@ def microseconds(
         tiles: tiles of keys of each request, one or more.
     """
     cost, number = cost_of(entry), shares(entry, kv_heads, compute_units)
-    path, read = [0.0] * number, [0] * number
-    for piece in deal(tiles, number, begin_tiles(entry)):
-        joined = sum(arrival.joins for arrival in piece.arrivals())
-        path[piece.share] += cost.begin + piece.tiles * cost.alone + joined * cost.join
-        read[piece.share] += piece.tiles
+    alone, read = work_of_shares(cost, tiles, number, begin_tiles(entry))
     workgroups = [share for share in range(number) for _ in range(kv_heads) if read[share]]
     units = (workgroups[unit::compute_units] for unit in range(compute_units))
     slowest = max(
         max(
-            max(path[share] for share in own) * cost.crowding(len(own), resident(entry)),
+            max(alone[share] for share in own) * cost.crowding(min(len(own), resident(entry))),
             sum(read[share] for share in own) * cost.shared,
         )
         for own in units
         if own
     )
     return CLOCK.launch_microseconds + cost.fixed + slowest
+
+
+def work_of_shares(
+    cost: DecodeCost, tiles: Sequence[int], shares: int, begin: int
+) -> tuple[list[float], list[int]]:
+    """Microseconds that each workgroup of a KV head takes alone on a CU, and its tiles of keys.
+
+    Arguments are those of `deal`.
+    """
+    alone, read = [0.0] * shares, [0] * shares
+    for piece in deal(tiles, shares, begin):
+        joined = sum(arrival.joins for arrival in piece.arrivals())
+        alone[piece.share] += cost.begin + piece.tiles * cost.alone + joined * cost.join
+        read[piece.share] += piece.tiles
+    return alone, read
 
 
 def cost_of(entry: KernelEntry) -> DecodeCost:

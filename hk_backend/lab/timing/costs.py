@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from hk_backend.kernels.attention_plan import FEW_PARTS, TILE_KEYS, partial_bytes
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.costs import COSTS, Cost, DecodeCost, MergeCost
-from hk_backend.kernels.decode_plan import Piece, begin_tiles, resident
+from hk_backend.kernels.decode_plan import Piece, begin_tiles, resident, work_of_shares
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.kernels.masks import NO_MASK, WINDOW
@@ -48,8 +48,9 @@ FEW_ROWS, MANY_ROWS = (8, 8), (512, 32)
 """Query tokens and heads of merges that are bound by their start, and by memory."""
 FEW_SHARES, PARTS = 8, 64
 """Workgroups of each of `KV_HEADS` that leave memory idle; those that share one request's keys."""
-IDLE_TILES = 4
-"""Tiles of a request whose begin takes longer than memory does, on a full GPU, too."""
+UNEVEN_TILES = (2, 5, 11)
+"""Tiles of requests whose begins take longer than memory does, on a full GPU, too. Workgroups begin
+theirs at different times, as they do in a server's batches."""
 
 
 def gemm_cost(entry: KernelEntry) -> Cost:
@@ -148,12 +149,15 @@ def merge_cost(entry: KernelEntry) -> MergeCost:
 def decode_cost(entry: KernelEntry) -> DecodeCost:
     """Modelled cost of one decode kernel, in microseconds."""
 
-    def modelled(requests: int, tiles: int, shares: int, kv_heads: int = KV_HEADS) -> float:
-        keys = [tiles * entry.tile.columns] * requests
+    def batch(tiles: Sequence[int], shares: int, kv_heads: int = KV_HEADS) -> float:
+        keys = [each * entry.tile.columns for each in tiles]
         heads = HEADS // KV_HEADS * kv_heads
-        shape = attention_decode.Shape([1] * requests, keys, heads, kv_heads, shares=shares)
+        shape = attention_decode.Shape([1] * len(tiles), keys, heads, kv_heads, shares=shares)
         found = model.time(trace(attention_decode.launch(entry, shape), threads=1))
         return float(found.microseconds - found.parameters["launch"])
+
+    def modelled(requests: int, tiles: int, shares: int, kv_heads: int = KV_HEADS) -> float:
+        return batch([tiles] * requests, shares, kv_heads)
 
     few, full, more = FEW_SHARES, resident(entry) * UNITS // KV_HEADS, MANY_TILES - FEW_TILES
     short, long, both = (
@@ -163,21 +167,21 @@ def decode_cost(entry: KernelEntry) -> DecodeCost:
     alone = (long - short) / more
     begin = both - short - FEW_TILES * alone
     together = (modelled(full, MANY_TILES, full) - modelled(full, FEW_TILES, full)) / more
-    fixed = short - FEW_TILES * alone - begin
-    one, many = (
-        modelled(2 * shares, IDLE_TILES, shares) - fixed for shares in (UNITS // KV_HEADS, full)
-    )
     whole = PARTS * FEW_TILES - begin_tiles(entry)
     parted = modelled(1, whole, PARTS, 1) - modelled(1, FEW_TILES, 1, 1)
     last = Piece(PARTS - 1, 0, FEW_TILES, PARTS, 0)
-    return DecodeCost(
-        fixed=round(fixed, 4),
+    found = DecodeCost(
+        fixed=round(short - FEW_TILES * alone - begin, 4),
         begin=round(begin, 4),
         alone=round(alone, 5),
         shared=round(together / resident(entry), 5),
-        crowded=round(many / one, 4),
+        resident=resident(entry),
+        crowded=1.0,
         join=round(parted / sum(each.joins for each in last.arrivals()), 4),
     )
+    tiles = UNEVEN_TILES * (2 * full // len(UNEVEN_TILES))
+    longest = max(work_of_shares(found, tiles, full, begin_tiles(entry))[0])
+    return replace(found, crowded=round((batch(tiles, full) - found.fixed) / longest, 4))
 
 
 def decode_costs(kernels: Catalogue) -> dict[int, dict[int, dict[int, object]]]:

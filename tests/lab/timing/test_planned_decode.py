@@ -22,6 +22,8 @@ ERROR, FARTHEST = 0.1, 1.3
 NAMES = [
     "attention_decode_bf16_d64_paged_r64",
     "attention_decode_bf16_d64_paged_r128",
+    "attention_decode_bf16_d64_paged_e4m3_r64",
+    "attention_decode_f16_d64_any_pages_e4m3_r64",
     "attention_decode_bf16_d128_paged_r64",
     "attention_decode_f16_d128_split_r128",
     "attention_decode_bf16_d128_tokens_e4m3_r64",
